@@ -1,0 +1,1 @@
+"""onnxgen: generate with exported ONNX models; the graph says how."""
