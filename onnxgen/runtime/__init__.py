@@ -1,1 +1,1 @@
-"""TODO"""
+"""What runs: sessions of ONNX Runtime, buffers on the device, caches from step to step."""

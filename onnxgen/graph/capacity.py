@@ -1,0 +1,73 @@
+"""How many tokens a graph can position: rows of its position tables, static cache lengths."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from onnxgen.graph.lengths import sources, table_rows
+from onnxgen.graph.proto import VIEWS, Graph, Port, Scope, attributes
+from onnxgen.graph.shapes import CacheSlot
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The bound on a sequence's length, None where the graph sets none, and where it comes from.
+
+    ``switch``: a sequence that starts within it must not cross it, since the graph then changes
+    to another rotary table and the cached keys would no longer fit (LongRoPE).
+    """
+
+    rows: int | None
+    reason: str
+    switch: int | None = None
+
+
+def bound(graph: Graph, inputs: Mapping[str, Port], slots: tuple[CacheSlot, ...]) -> Capacity:
+    """The smallest of the bounds that the graph sets."""
+    found: list[tuple[int, str]] = []
+    switch = None
+    for scope, node in graph.scope.nodes("GroupQueryAttention"):
+        if attributes(node).get("do_rotary") and len(node.input) > 7 and node.input[7]:
+            rows = table_rows(scope, node.input[7])
+            if rows:
+                found.append((max(rows), "rows of the rotary table"))
+                switch = min(rows) if min(rows) < max(rows) else switch
+    if "positions" in inputs:
+        for rows in _indexed(graph.scope, inputs["positions"].name):
+            found.append((rows, "rows of the position table"))
+    else:
+        found += [(rows, "rows of the position table") for rows in _self_indexed(graph, inputs)]
+    for slot in slots:
+        if slot.fixed_length:
+            found.append((slot.fixed_length, "the cache's static length"))
+    if not found:
+        return Capacity(None, "the graph sets no bound")
+    return Capacity(*min(found), switch)
+
+
+def _indexed(scope: Scope, name: str, offset: int = 0) -> Iterator[int]:
+    """Rows of the constant tables that tensor ``name``, plus a constant, indexes."""
+    for use in scope.uses(name):
+        node = use.node
+        if node.op_type in VIEWS and use.index == 0:
+            yield from _indexed(use.scope, node.output[0], offset)
+        elif node.op_type == "Add":
+            value = use.scope.value(node.input[1 - use.index])
+            if value is not None and value.size == 1:
+                yield from _indexed(use.scope, node.output[0], offset + int(value.reshape(())))
+        elif node.op_type in {"Gather", "RotaryEmbedding"}:
+            table = {"Gather": (0, 1), "RotaryEmbedding": (2, 1)}[node.op_type]
+            dims = use.scope.dims(node.input[table[0]]) if use.index == table[1] else None
+            if dims and len(dims) == 2:
+                yield dims[0] - offset
+
+
+def _self_indexed(graph: Graph, inputs: Mapping[str, Port]) -> Iterator[int]:
+    """Rows of the tables indexed by positions that the graph counts itself."""
+    ids = inputs["ids"].name if "ids" in inputs else ""
+    for scope, node in graph.scope.nodes("Gather"):
+        dims = scope.dims(node.input[0])
+        if not dims or len(dims) != 2 or dims[0] < 8:
+            continue
+        found = sources(scope, node.input[1])
+        if found and ("value", ids) not in found:
+            yield dims[0]

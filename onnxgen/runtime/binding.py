@@ -1,0 +1,79 @@
+"""An IOBinding that rebinds only what changed and keeps alive what is bound."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxgen.runtime.device import Device, Memory, Shape
+from onnxgen.runtime.session import Cancel, Session
+
+
+class Binding:
+    """What a session reads and writes, bound once and changed by need."""
+
+    def __init__(self, session: Session, device: Device) -> None:
+        self._session, self._device = session, device
+        self._io = session.ort.io_binding()
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._bound: dict[str, tuple[int, Shape]] = {}
+        self._memory: dict[str, Memory] = {}
+        self._inputs, self._outputs = frozenset(session.inputs), list[str]()
+
+    def write(self, name: str, values: NDArray[Any]) -> None:
+        """Feeds host ``values``: into the array bound before if shape and dtype are its own."""
+        held = self._arrays.get(name)
+        if held is not None and held.shape == values.shape and held.dtype == values.dtype:
+            held[...] = values
+            if self._device.kind == "cpu":
+                return
+        else:
+            self._arrays[name] = held = np.array(values, order="C")
+            self._bound.pop(name, None)
+        self._io.bind_cpu_input(name, held)
+
+    def read(self, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int = 0) -> None:
+        """Feeds ``memory`` from byte ``offset`` as an input of ``shape``, if there is such an input.
+
+        The first graph of an un-merged pair has no past.
+        """
+        if name in self._inputs:
+            self._bind(self._io.bind_input, name, elem_type, shape, memory, offset)
+
+    def fill(self, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int = 0) -> None:
+        """Has output ``name`` written into ``memory`` from byte ``offset``."""
+        self._bind(self._io.bind_output, name, elem_type, shape, memory, offset)
+        self._note_output(name)
+
+    def _bind(
+        self, bind: Any, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int
+    ) -> None:
+        place = (memory.pointer + offset, shape)
+        if self._bound.get(name) != place:
+            bind(name, self._device.kind, self._device.index, elem_type, shape, place[0])
+            self._bound[name], self._memory[name] = place, memory
+            self._arrays.pop(name, None)
+
+    def feed(self, name: str, value: Any) -> None:
+        """Feeds an OrtValue that already lives on the device."""
+        self._io.bind_ortvalue_input(name, value)
+        self._bound.pop(name, None)
+        self._arrays.pop(name, None)
+
+    def allocate(self, name: str) -> None:
+        """Lets ONNX Runtime allocate output ``name`` on the device in the next run."""
+        self._io.bind_output(name, self._device.kind, self._device.index)
+        self._bound.pop(name, None)
+        self._note_output(name)
+
+    def fetch(self, name: str) -> Any:
+        """The OrtValue that the last run gave for output ``name``."""
+        return self._io.get_outputs()[self._outputs.index(name)]
+
+    def run(self, cancel: Cancel) -> None:
+        """Runs the session once."""
+        self._session.run(self._io, cancel)
+
+    def _note_output(self, name: str) -> None:
+        if name not in self._outputs:  # ONNX Runtime lists outputs in the order of first binding
+            self._outputs.append(name)

@@ -1,0 +1,312 @@
+"""Caches from step to step: one class per cache mode.
+
+A cache lays out the new tokens of a step as its graph can take them (padding, mask, positions),
+binds past and present, and moves on once the run is done. Rows keep their own lengths.
+
+Letters: B rows, S columns of new tokens, P columns in the cache, T = P+S, C capacity in columns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxgen.graph.decoder import DecoderGraph, Mode
+from onnxgen.graph.shapes import ITEM_BYTES, CacheSlot
+from onnxgen.runtime.binding import Binding
+from onnxgen.runtime.device import Device, Memory
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The new tokens of one run, as the graph takes them."""
+
+    ids: Ints  # (B,S), 0 in padding
+    mask: Ints  # (B,T), 1 where a token stands
+    positions: Ints  # (B,S), 1 in padding
+    last: Ints  # (B,) column of each row's last real token
+    before: Ints  # (B,) tokens of each row in the cache, before this run
+    after: Ints  # (B,) likewise, after it
+    columns: int  # P
+
+
+class Cache(Protocol):
+    """What the decoder needs of a cache; ``lengths`` (B,) counts the tokens of each row."""
+
+    lengths: Ints
+
+    def lay(self, tokens: Ints, lengths: Ints) -> Layout:
+        """Lays out ``tokens`` (B,S), of which row i's first ``lengths[i]`` are real."""
+
+    def bind(self, binding: Binding, layout: Layout) -> None:
+        """Binds past and present for the run of ``layout``."""
+
+    def advance(self, layout: Layout) -> None:
+        """Takes what the run wrote as the past of the next one."""
+
+    def gather(self, rows: Sequence[int] | Ints) -> "Cache":
+        """A cache whose row i is a copy of row ``rows[i]``; this one is left as it was."""
+
+    def rewind(self, lengths: Ints) -> None:
+        """Forgets all but the first ``lengths[i]`` tokens of each row i."""
+
+
+def new_cache(graph: DecoderGraph, device: Device, rows: int, capacity: int) -> Cache:
+    """An empty cache of the graph's mode for ``rows`` rows of up to ``capacity`` tokens."""
+    if graph.mode is Mode.IN_PLACE:
+        return InPlaceCache(graph, device, rows, capacity)
+    if graph.mode is Mode.NONE:
+        return NoCache(rows)
+    return GrowingCache(graph, device, rows, capacity)
+
+
+def right_padded(tokens: Ints, lengths: Ints, before: Ints) -> Layout:
+    """Padding follows the text, and each row's valid tokens are the first of the cache."""
+    columns = max(int(lengths.max()), 1)
+    after = before + lengths
+    # A row without new tokens shows one more, which its next token overwrites: operators that
+    # write behind the valid rows would otherwise write over the last of them.
+    shown = np.where(lengths > 0, after, before + 1)
+    steps = np.arange(columns)
+    real = steps < lengths[:, None]  # (B,S)
+    return Layout(
+        ids=np.where(real, tokens[:, :columns], 0),
+        mask=(np.arange(int(shown.max())) < shown[:, None]).astype(np.int64),
+        positions=np.where(real, before[:, None] + steps, 1),
+        last=lengths - 1,
+        before=before,
+        after=after,
+        columns=int(before.max()),
+    )
+
+
+class NoCache:
+    """The whole sequence in every step, for graphs without caches."""
+
+    def __init__(self, rows: int) -> None:
+        self.lengths: Ints = np.zeros(rows, np.int64)
+        self._tokens: Ints = np.zeros((rows, 0), np.int64)  # (B,P), right-padded
+
+    def lay(self, tokens: Ints, lengths: Ints) -> Layout:
+        """All tokens so far, with the new ones behind each row's own."""
+        after = self.lengths + lengths
+        whole = np.zeros((len(after), int(after.max())), np.int64)  # (B,T)
+        whole[:, : self._tokens.shape[1]] = self._tokens[:, : whole.shape[1]]
+        for row, (start, stop) in enumerate(zip(self.lengths, after, strict=True)):
+            whole[row, start:stop] = tokens[row, : stop - start]
+        self._tokens = whole
+        return right_padded(whole, after, np.zeros_like(after))
+
+    def bind(self, binding: Binding, layout: Layout) -> None:
+        """Nothing to bind."""
+
+    def advance(self, layout: Layout) -> None:
+        """Counts the tokens."""
+        self.lengths = layout.after
+
+    def gather(self, rows: Sequence[int] | Ints) -> "NoCache":
+        """See :class:`Cache`."""
+        other = NoCache(len(rows))
+        other.lengths, other._tokens = self.lengths[rows], self._tokens[rows]
+        return other
+
+    def rewind(self, lengths: Ints) -> None:
+        """See :class:`Cache`."""
+        self.lengths = np.minimum(self.lengths, lengths)
+
+
+class _Pair:
+    """Two buffers of one slot that are past and present by turns."""
+
+    def __init__(self, slot: CacheSlot, device: Device, rows: int, capacity: int) -> None:
+        self.slot, self.device = slot, device
+        nbytes = rows * slot.row_bytes(capacity)
+        self.past, self.present = device.memory(nbytes), device.memory(nbytes)
+
+    def bind(self, binding: Binding, rows: int, columns: int, new: int) -> None:
+        """Binds the past of ``columns`` (P) and the present of ``new`` (S) more."""
+        slot = self.slot
+        binding.read(slot.input, slot.elem_type, slot.shape(rows, columns), self.past)
+        binding.fill(slot.output, slot.elem_type, slot.shape(rows, columns + new), self.present)
+
+    def swap(self) -> None:
+        """The present becomes the past."""
+        self.past, self.present = self.present, self.past
+
+
+def folded(rows: Ints, factor: int) -> Ints:
+    """Indices into an axis where each row holds ``factor`` entries."""
+    return (np.asarray(rows)[:, None] * factor + np.arange(factor)).reshape(-1)
+
+
+class InPlaceCache:
+    """One buffer of the capacity, bound as past and as present; rows are counted one by one."""
+
+    def __init__(self, graph: DecoderGraph, device: Device, rows: int, capacity: int) -> None:
+        self.graph, self.device, self.capacity = graph, device, capacity
+        self.lengths: Ints = np.zeros(rows, np.int64)
+        self._sizes = {s.input: s.fixed_length or capacity for s in graph.caches}
+        self._buffers = {
+            s.input: device.memory(rows * s.row_bytes(self._sizes[s.input])) for s in graph.caches
+        }
+        self._states = [_Pair(s, device, rows, 0) for s in graph.states]
+        self._offset = 0  # of a view: its row in the buffers
+
+    def row(self, index: int) -> "InPlaceCache":
+        """A view of one row: what is written through it is written here, lengths apart."""
+        view = object.__new__(InPlaceCache)
+        view.graph, view.device, view.capacity = self.graph, self.device, self.capacity
+        view.lengths = self.lengths[index : index + 1].copy()
+        view._sizes, view._buffers, view._states = self._sizes, self._buffers, []
+        view._offset = self._offset + index
+        return view
+
+    def lay(self, tokens: Ints, lengths: Ints) -> Layout:
+        """See :class:`Cache`."""
+        return right_padded(tokens, lengths, self.lengths)
+
+    def bind(self, binding: Binding, layout: Layout) -> None:
+        """See :class:`Cache`; rebinds nothing in the second step and later, but states."""
+        rows = len(self.lengths)
+        for slot in self.graph.caches:
+            length, memory = self._sizes[slot.input], self._buffers[slot.input]
+            offset = self._offset * slot.row_bytes(length)
+            shape = slot.shape(rows, length)
+            binding.read(slot.input, slot.elem_type, shape, memory, offset)
+            binding.fill(slot.output, slot.elem_type, shape, memory, offset)
+        for pair in self._states:
+            pair.bind(binding, rows, 0, 0)
+
+    def advance(self, layout: Layout) -> None:
+        """See :class:`Cache`."""
+        self.lengths = layout.after
+        for pair in self._states:
+            pair.swap()
+
+    def gather(self, rows: Sequence[int] | Ints) -> "InPlaceCache":
+        """See :class:`Cache`."""
+        picked = np.asarray(rows, np.int64)
+        other = InPlaceCache(self.graph, self.device, len(picked), self.capacity)
+        other.lengths = self.lengths[picked]
+        for slot in self.graph.caches:
+            length = self._sizes[slot.input]
+            source = (self._buffers[slot.input], slot.shape(len(self.lengths), length))
+            target = (other._buffers[slot.input], slot.shape(len(picked), length))
+            indices = folded(picked, slot.batch_factor)
+            item = ITEM_BYTES[slot.dtype]
+            self.device.take(source, target, slot.batch_axis, indices, item)
+        for mine, theirs in zip(self._states, other._states, strict=True):
+            _copy(mine, theirs, picked, len(self.lengths))
+        return other
+
+    def rewind(self, lengths: Ints) -> None:
+        """See :class:`Cache`; rows beyond the length are overwritten in time."""
+        self.lengths = np.minimum(self.lengths, lengths)
+
+
+class GrowingCache:
+    """Past and present in two buffers by turns; the present is longer by the new columns.
+
+    Rows may have holes (modes that can mask them): text is padded on the left, so that a row's
+    newest token stands in the last column and windows that count columns see no gap.
+    """
+
+    def __init__(self, graph: DecoderGraph, device: Device, rows: int, capacity: int) -> None:
+        self.graph, self.device, self.capacity = graph, device, capacity
+        self.lengths: Ints = np.zeros(rows, np.int64)
+        self._columns = 0  # P
+        self._valid = np.zeros((rows, capacity), np.bool_)  # (B,C)
+        self._pairs = [_Pair(s, device, rows, capacity) for s in graph.slots]
+
+    def lay(self, tokens: Ints, lengths: Ints) -> Layout:
+        """See :class:`Cache`."""
+        rows, new = len(lengths), int(lengths.max())
+        past, total = self._columns, self._columns + new
+        if total > self._valid.shape[1]:  # holes of ragged chunks may exceed what was foreseen
+            self._reserve(total)
+        ids: Ints = np.zeros((rows, new), np.int64)
+        positions: Ints = np.ones((rows, new), np.int64)
+        self._valid[:, past:total] = False
+        for row, count in enumerate(lengths.tolist()):
+            start = self.lengths[row]
+            ids[row, new - count :] = tokens[row, :count]
+            positions[row, new - count :] = np.arange(start, start + count)
+            self._valid[row, total - count : total] = True
+        return Layout(
+            ids=ids,
+            mask=self._valid[:, :total].astype(np.int64),
+            positions=positions,
+            last=np.full(rows, new - 1),
+            before=self.lengths,
+            after=self.lengths + lengths,
+            columns=past,
+        )
+
+    def bind(self, binding: Binding, layout: Layout) -> None:
+        """See :class:`Cache`."""
+        rows, new = layout.ids.shape
+        for pair in self._pairs:
+            pair.bind(binding, rows, self._columns, new)
+
+    def advance(self, layout: Layout) -> None:
+        """See :class:`Cache`."""
+        self.lengths = layout.after
+        self._columns += layout.ids.shape[1]
+        for pair in self._pairs:
+            pair.swap()
+
+    def gather(self, rows: Sequence[int] | Ints) -> "GrowingCache":
+        """See :class:`Cache`."""
+        picked = np.asarray(rows, np.int64)
+        other = GrowingCache(self.graph, self.device, len(picked), self._valid.shape[1])
+        other.lengths, other._columns = self.lengths[picked], self._columns
+        other._valid = self._valid[picked]
+        for mine, theirs in zip(self._pairs, other._pairs, strict=True):
+            _copy(mine, theirs, picked, len(self.lengths), self._columns)
+        return other
+
+    def rewind(self, lengths: Ints) -> None:
+        """See :class:`Cache`; columns that no row needs are cut off."""
+        order = np.cumsum(self._valid[:, : self._columns], axis=1)  # (B,P)
+        self._valid[:, : self._columns] &= order <= lengths[:, None]
+        self.lengths = np.minimum(self.lengths, lengths)
+        used = np.flatnonzero(self._valid[:, : self._columns].any(axis=0))
+        keep = int(used[-1]) + 1 if used.size else 0
+        if keep < self._columns:
+            self._cut(keep)
+
+    def _cut(self, columns: int) -> None:
+        rows = len(self.lengths)
+        for pair in self._pairs:
+            slot = pair.slot
+            if slot.seq_axis is None:
+                continue
+            source = (pair.past, slot.shape(rows, self._columns))
+            target = (pair.present, slot.shape(rows, columns))
+            item = ITEM_BYTES[slot.dtype]
+            self.device.take(source, target, slot.seq_axis, np.arange(columns), item)
+            pair.swap()
+        self._columns = columns
+
+    def _reserve(self, columns: int) -> None:
+        """Makes room for ``columns`` in all buffers, with half as many again."""
+        rows, capacity = len(self.lengths), columns + columns // 2
+        wider = np.zeros((rows, capacity), np.bool_)
+        wider[:, : self._valid.shape[1]] = self._valid
+        self._valid = wider
+        for index, pair in enumerate(self._pairs):
+            larger = _Pair(pair.slot, self.device, rows, capacity)
+            _copy(pair, larger, np.arange(rows), rows, self._columns)
+            self._pairs[index] = larger
+
+
+def _copy(mine: _Pair, theirs: _Pair, rows: Ints, count: int, columns: int = 0) -> None:
+    """Copies rows ``rows`` of the past of ``mine``, which has ``count``, to that of ``theirs``."""
+    slot, item = mine.slot, ITEM_BYTES[mine.slot.dtype]
+    source = (mine.past, slot.shape(count, columns))
+    target = (theirs.past, slot.shape(len(rows), columns))
+    mine.device.take(source, target, slot.batch_axis, folded(rows, slot.batch_factor), item)

@@ -1,0 +1,351 @@
+"""``DecoderModel``, a loaded decoder, and ``Decoder``, one batch of sequences that it steps.
+
+This is the runtime's side of the step protocol: tokens in, logits of each row's last real token
+out. Rows that the graph cannot hold in one batch run in groups of equal length, each with a cache
+of its own; the caller sees one batch all the same.
+
+Letters: B rows of the batch, b rows of a group, S new tokens, P past, T = P+S, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxgen.errors import CapacityError, OptionError, UnsupportedModelError
+from onnxgen.graph.decoder import DecoderGraph, Logits, Mode
+from onnxgen.graph.shapes import ITEM_BYTES
+from onnxgen.runtime.binding import Binding
+from onnxgen.runtime.caches import Cache, InPlaceCache, Ints, Layout, new_cache
+from onnxgen.runtime.device import Device, Memory
+from onnxgen.runtime.embeddings import Embedder
+from onnxgen.runtime.feeds import feeds
+from onnxgen.runtime.session import Cancel, Session
+
+Floats = NDArray[np.float32]
+
+# Logits of a whole prompt are (B,S,V) and only each row's last is read, so a long prompt runs in
+# pieces whose logits stay below this.
+LOGITS_BYTES = 256 << 20
+
+
+class DecoderModel:
+    """A decoder's graph and sessions; any number of :class:`Decoder` may run on it at once.
+
+    ``later`` is the second graph of an un-merged pair: it takes a cache, ``graph`` takes none.
+    """
+
+    def __init__(
+        self,
+        graph: DecoderGraph,
+        *,
+        later: DecoderGraph | None = None,
+        embedder: Embedder | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+    ) -> None:
+        if "embeds" in graph.inputs and embedder is None:
+            raise UnsupportedModelError(
+                f"{graph.path.name} takes embeddings, and there is no graph that makes them",
+                wanted="embed_tokens.onnx beside it",
+                do="download the repository with all of its sessions",
+            )
+        self.graph = later or graph
+        self.first = Session(graph.path, device=device, threads=threads)
+        self.later = Session(later.path, device=device, threads=threads) if later else self.first
+        self.first_graph, self.embedder = graph, embedder
+        self.device = Device(self.first.device, self.first.device_id)
+        if graph.vocab_size is None:
+            raise UnsupportedModelError(
+                f"neither the dims nor the weights of {graph.path.name} say how wide its logits are",
+                wanted="logits with a static last dim",
+                do="export the model again",
+            )
+        self.vocab_size = graph.vocab_size
+
+    @property
+    def extends(self) -> bool:
+        """Whether several tokens may follow a cache: traced branches for later steps take one."""
+        return self.later is self.first and not self.graph.merged
+
+    def start(self, capacity: int) -> "Decoder":
+        """A decoder with empty caches, for sequences of up to ``capacity`` tokens each.
+
+        CapacityError if the graph cannot position as many.
+        """
+        bound = self.graph.capacity
+        if capacity < 1:
+            raise OptionError(f"a capacity of {capacity} tokens", wanted="1 or more", do="raise it")
+        if bound.rows is not None and capacity > bound.rows:
+            raise CapacityError(
+                f"{capacity} tokens were asked for",
+                wanted=f"at most {bound.rows} ({bound.reason} of {self.graph.path.name})",
+                do="shorten the prompt or lower max_new_tokens",
+            )
+        return Decoder(self, capacity)
+
+
+class Decoder:
+    """Sequences in progress. Not for use by several threads at once, but for :meth:`cancel`."""
+
+    def __init__(self, model: DecoderModel, capacity: int) -> None:
+        self.model, self.capacity = model, capacity
+        self.vocab_size = model.vocab_size
+        self.lengths: Ints = np.zeros(0, np.int64)
+        self._groups: list[_Group] = []
+        self._cancel = Cancel()
+
+    def step(self, tokens: Ints, lengths: Ints) -> Floats:
+        """Feeds ``tokens`` (B,S), row i's first ``lengths[i]``; the logits (B,V) after them.
+
+        The array is valid until the next call. CapacityError if a row would grow too long.
+        """
+        self._admit(tokens, lengths)
+        if len(self._groups) == 1:
+            logits = self._groups[0].run(tokens, lengths)
+        else:
+            logits = np.empty((len(tokens), self.vocab_size), np.float32)
+            for group in self._groups:
+                logits[group.rows] = group.run(tokens[group.rows], lengths[group.rows])
+        self.lengths = self.lengths + lengths
+        return logits
+
+    def step_all(self, tokens: Ints, lengths: Ints) -> Floats:
+        """Like :meth:`step`, but the logits (B,S,V) after each token; zeros in padding."""
+        self._admit(tokens, lengths)
+        logits = np.zeros((*tokens.shape, self.vocab_size), np.float32)
+        for group in self._groups:
+            logits[group.rows] = group.run_all(tokens[group.rows], lengths[group.rows])
+        self.lengths = self.lengths + lengths
+        return logits
+
+    def reorder(self, rows: Sequence[int] | Ints) -> None:
+        """Makes row i what row ``rows[i]`` was; rows may repeat, or be left out."""
+        picked = np.asarray(rows, np.int64)
+        if len(picked) == len(self.lengths) and (picked == np.arange(len(picked))).all():
+            return
+        self._groups = [
+            group.gather(np.searchsorted(group.rows, picked[inside]), np.flatnonzero(inside))
+            for group in self._groups
+            if (inside := np.isin(picked, group.rows)).any()
+        ]
+        self.lengths = self.lengths[picked]
+
+    def rewind(self, lengths: Ints) -> None:
+        """Forgets all but each row's first ``lengths[i]`` tokens.
+
+        UnsupportedModelError where the graph keeps states: these cannot go back.
+        """
+        if self.model.graph.states and (lengths < self.lengths).any():
+            raise UnsupportedModelError(
+                f"{self.model.graph.path.name} keeps recurrent or convolution states",
+                wanted="a cache that can forget its last tokens",
+                do="start again with the whole prompt",
+            )
+        for group in self._groups:
+            group.cache.rewind(lengths[group.rows])
+        self.lengths = np.minimum(self.lengths, lengths)
+
+    def cancel(self) -> None:
+        """From any thread: the run in progress ends within a node, with CancelledError."""
+        self._cancel.cancel()
+
+    def close(self) -> None:
+        """Frees the caches."""
+        self._groups = []
+
+    def _admit(self, tokens: Ints, lengths: Ints) -> None:
+        """Checks the new tokens and puts rows that cannot share a batch into groups."""
+        if not self._groups:
+            self.lengths = np.zeros(len(tokens), np.int64)
+            self._groups = [self._group(rows) for rows in self._alike(lengths)]
+        elif not self.model.graph.ragged:
+            self._part(lengths)
+        if (self.lengths + lengths).max() > self.capacity:
+            raise CapacityError(
+                f"a sequence of {(self.lengths + lengths).max()} tokens",
+                wanted=f"at most the {self.capacity} that were reserved",
+                do="start with a larger capacity",
+            )
+
+    def _group(self, rows: Ints) -> "_Group":
+        return _Group(self.model, rows, self.capacity, self._cancel, self.vocab_size)
+
+    def _alike(self, lengths: Ints) -> list[Ints]:
+        """The rows that may run together."""
+        graph, rows = self.model.graph, np.arange(len(lengths))
+        if graph.fixed_batch == 1:
+            return [rows[i : i + 1] for i in rows]
+        if graph.ragged:
+            return [rows]
+        return [rows[lengths == length] for length in np.unique(lengths)]
+
+    def _part(self, lengths: Ints) -> None:
+        """Splits the groups whose rows take unequal numbers of tokens in this step."""
+        parted: list[_Group] = []
+        for group in self._groups:
+            counts = lengths[group.rows]
+            kinds = np.unique(counts)
+            if len(kinds) == 1:
+                parted.append(group)
+                continue
+            for count in kinds:
+                inside = np.flatnonzero(counts == count)
+                parted.append(group.gather(inside, group.rows[inside]))
+        self._groups = parted
+
+
+class _Group:
+    """Rows that share a cache and a binding; ``rows`` (b,) are their places in the batch."""
+
+    def __init__(
+        self,
+        model: DecoderModel,
+        rows: Ints,
+        capacity: int,
+        cancel: Cancel,
+        vocab_size: int,
+        cache: Cache | None = None,
+    ) -> None:
+        self.model, self.rows, self.capacity = model, rows, capacity
+        self.graph = model.graph
+        self.vocab_size, self._cancel = vocab_size, cancel
+        self.cache = cache or new_cache(model.graph, model.device, len(rows), capacity)
+        self._bindings: dict[int, Binding] = {}
+        self._logits: Memory | None = None
+
+    def gather(self, inside: Ints, rows: Ints) -> "_Group":
+        """A group of copies of this one's rows ``inside``, which are the batch's ``rows``."""
+        cache = self.cache.gather(inside)
+        model, cancel = self.model, self._cancel
+        return _Group(model, rows, self.capacity, cancel, self.vocab_size, cache)
+
+    def run(self, tokens: Ints, lengths: Ints) -> Floats:
+        """Logits (b,V) after each row's last token."""
+        if len(self.rows) > 1 and self._row_by_row(lengths):
+            return np.concatenate([g.run(t, n) for g, t, n in self._singly(tokens, lengths)])
+        pieces = self._pieces(lengths)
+        if len(pieces) == 1:
+            return self._run(tokens, lengths)
+        logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
+        for start, stop in pieces:
+            ends = (lengths > start) & (lengths <= stop)
+            found = self._run(tokens[:, start:stop], np.clip(lengths - start, 0, stop - start))
+            logits[ends] = found[ends]
+        return logits
+
+    def run_all(self, tokens: Ints, lengths: Ints) -> Floats:
+        """Logits (b,S,V) after each token; zeros in padding."""
+        logits = np.zeros((*tokens.shape, self.vocab_size), np.float32)
+        if self.graph.logits_kind is not Logits.FULL or not self.model.extends:
+            for column in range(int(lengths.max())):
+                here = lengths > column
+                logits[here, column] = self.run(tokens[:, column : column + 1], here * 1)[here]
+        elif len(self.rows) > 1 and self._row_by_row(lengths):
+            for row, (group, own, count) in enumerate(self._singly(tokens, lengths)):
+                logits[row] = group.run_all(own, count)[0]
+        else:
+            for start, stop in self._pieces(lengths):
+                counts = np.clip(lengths - start, 0, stop - start)
+                layout, memory, shape = self._forward(tokens[:, start:stop], counts, every=True)
+                whole = self._floats(memory, shape)  # (b,S,V)
+                for row, count in enumerate(counts):
+                    end = layout.last[row] + 1
+                    logits[row, start : start + count] = whole[row, end - count : end]
+        return logits
+
+    def _row_by_row(self, lengths: Ints) -> bool:
+        """Whether the graph takes these tokens of a batch only one row at a time."""
+        if self.graph.mode is not Mode.IN_PLACE or lengths.max() == 1:
+            return False
+        ragged = bool((lengths != lengths[0]).any())
+        pruned = self.graph.logits_kind is not Logits.FULL
+        # GroupQueryAttention takes several tokens behind a cache in batches of one only.
+        follows = bool(self.cache.lengths.any()) or len(self._pieces(lengths)) > 1
+        return follows or (ragged and pruned)
+
+    def _singly(self, tokens: Ints, lengths: Ints) -> Iterator[tuple["_Group", Ints, Ints]]:
+        """Each row as a group of its own on a view of the cache, with its tokens and length."""
+        cache = self.cache
+        assert isinstance(cache, InPlaceCache)
+        for row, count in enumerate(lengths):
+            view = cache.row(row)
+            one = np.arange(1)
+            group = _Group(self.model, one, self.capacity, self._cancel, self.vocab_size, view)
+            yield group, tokens[row : row + 1, :count], lengths[row : row + 1]
+            cache.lengths = cache.lengths.copy()
+            cache.lengths[row] = view.lengths[0]
+
+    def _pieces(self, lengths: Ints) -> list[tuple[int, int]]:
+        """Columns of the new tokens that may run together."""
+        new = int(lengths.max())
+        if self.graph.mode is Mode.NONE:
+            return [(0, new)]
+        size = new
+        if self.graph.step_size == 1 or (not self.model.extends and self.cache.lengths.any()):
+            size = 1
+        elif self.model.extends and self.graph.logits_kind is Logits.FULL:
+            size = max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16)
+        return [(start, min(start + size, new)) for start in range(0, new, max(size, 1))]
+
+    def _run(self, tokens: Ints, lengths: Ints) -> Floats:
+        """Logits (b,V) of one run."""
+        layout, memory, shape = self._forward(tokens, lengths)
+        rows, columns, vocab = shape
+        if columns == 1:
+            return self._floats(memory, (rows, vocab))
+        item = ITEM_BYTES[self.graph.logits.dtype]
+        picked = self.model.device.memory(rows * vocab * item)
+        indices = np.arange(rows) * columns + layout.last
+        device = self.model.device
+        device.take((memory, (rows * columns, vocab)), (picked, (rows, vocab)), 0, indices, item)
+        return self._floats(picked, (rows, vocab))
+
+    def _forward(
+        self, tokens: Ints, lengths: Ints, every: bool = False
+    ) -> tuple[Layout, Memory, tuple[int, int, int]]:
+        """Runs the graph once; the memory and shape (b,S or 1,V) of its logits."""
+        layout = self.cache.lay(tokens, lengths)
+        started = layout.columns > 0
+        session = self.model.later if started else self.model.first
+        graph = self.graph if started else self.model.first_graph
+        binding = self._bindings.get(id(session)) or Binding(session, self.model.device)
+        self._bindings[id(session)] = binding
+        last_column = not every and bool((layout.last == layout.ids.shape[1] - 1).all())
+        for name, values in feeds(graph, layout, last_column):
+            binding.write(name, values)
+        if self.model.embedder is not None:
+            self.model.embedder.feed(binding, graph, layout.ids, self._cancel)
+        self.cache.bind(binding, layout)
+        shape = self._logits_shape(graph, layout, last_column)
+        memory = self._logits_memory(shape)
+        dims = (shape[0], shape[2]) if graph.logits_kind is Logits.FLAT else shape
+        binding.fill(graph.logits.name, graph.logits.elem_type, dims, memory)
+        binding.run(self._cancel)
+        self.cache.advance(layout)
+        return layout, memory, shape
+
+    def _logits_shape(
+        self, graph: DecoderGraph, layout: Layout, last_column: bool
+    ) -> tuple[int, int, int]:
+        rows, columns = layout.ids.shape
+        pruned = graph.logits_kind is not Logits.FULL or ("keep" in graph.inputs and last_column)
+        return rows, 1 if pruned else columns, self.vocab_size
+
+    def _logits_memory(self, shape: tuple[int, int, int]) -> Memory:
+        """The memory of single-token steps is kept, that of prompts is not."""
+        nbytes = prod(shape) * ITEM_BYTES[self.graph.logits.dtype]
+        if shape[1] > 1:
+            return self.model.device.memory(nbytes)
+        if self._logits is None or self._logits.nbytes != nbytes:
+            self._logits = self.model.device.memory(nbytes)
+        return self._logits
+
+    def _floats(self, memory: Memory, shape: tuple[int, ...]) -> Floats:
+        """``memory`` as float32 on the host."""
+        dtype = self.graph.logits.dtype
+        words = memory.host(shape, ITEM_BYTES[dtype])
+        if dtype == "bfloat16":  # the upper half of a float32
+            return (words.astype(np.uint32) << 16).view(np.float32)
+        return words.view(dtype).astype(np.float32, copy=False)

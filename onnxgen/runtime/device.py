@@ -1,0 +1,103 @@
+"""Memory where the model runs, and the few copies that caches need there.
+
+On the CPU memory is NumPy's and copies are NumPy's; elsewhere memory is ONNX Runtime's, and a
+copy is a graph of one node.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from onnxgen.runtime.session import Cancel, Session, require_onnxruntime
+
+Shape = tuple[int, ...]
+# Copies do not look at values, so any type of the same width serves.
+WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+WORD_TYPES = {
+    1: TensorProto.UINT8, 2: TensorProto.UINT16, 4: TensorProto.UINT32, 8: TensorProto.UINT64
+}  # fmt: skip
+
+
+class Memory:
+    """A zeroed stretch of ``nbytes`` on a device; freed with the object."""
+
+    def __init__(self, nbytes: int, device: str, device_id: int) -> None:
+        self.nbytes = nbytes
+        if device == "cpu":
+            # Pages that are never written cost nothing, so a long capacity may be reserved.
+            self._owner: Any = np.zeros(max(nbytes, 1), np.uint8)
+            self.pointer = int(self._owner.ctypes.data)
+        else:
+            ort = require_onnxruntime()
+            zeros = np.zeros(max(nbytes, 1), np.uint8)
+            self._owner = ort.OrtValue.ortvalue_from_numpy(zeros, device, device_id)
+            self.pointer = int(self._owner.data_ptr())
+
+    def array(self, shape: Shape, item: int) -> NDArray[Any]:
+        """This memory, on the CPU, as an array of ``shape`` with ``item`` bytes an element."""
+        words: NDArray[Any] = self._owner[: prod(shape) * item].view(WORDS[item])
+        return words.reshape(shape)
+
+    def host(self, shape: Shape, item: int) -> NDArray[Any]:
+        """This memory as a host array of ``shape``: a view on the CPU, else a copy."""
+        if isinstance(self._owner, np.ndarray):
+            return self.array(shape, item)
+        copied: NDArray[Any] = self._owner.numpy()[: prod(shape) * item]
+        return copied.view(WORDS[item]).reshape(shape)
+
+
+class Device:
+    """Where buffers live: ``cpu`` or ``cuda`` with its number."""
+
+    def __init__(self, kind: str = "cpu", index: int = 0) -> None:
+        self.kind, self.index = kind, index
+        self._graphs: dict[tuple[int, int], Session] = {}
+
+    def memory(self, nbytes: int) -> Memory:
+        """New zeroed memory."""
+        return Memory(nbytes, self.kind, self.index)
+
+    def take(
+        self,
+        source: tuple[Memory, Shape],
+        target: tuple[Memory, Shape],
+        axis: int,
+        indices: Sequence[int] | NDArray[np.int64],
+        item: int,
+    ) -> None:
+        """Copies slices ``indices`` of ``source`` along ``axis`` to ``target``, both densely packed.
+
+        The target's shape equals the source's but for the length of ``axis``.
+        """
+        picked = np.asarray(indices, np.int64)
+        if self.kind == "cpu":
+            array = source[0].array(source[1], item)
+            np.take(array, picked, axis, out=target[0].array(target[1], item), mode="clip")
+            return
+        key = (axis, item)
+        if key not in self._graphs:
+            graph = _gather_graph(len(source[1]), axis, WORD_TYPES[item])
+            self._graphs[key] = Session(graph, device=f"{self.kind}:{self.index}")
+        session = self._graphs[key]
+        binding = session.ort.io_binding()
+        place = (self.kind, self.index, WORDS[item])
+        binding.bind_input("data", *place, list(source[1]), source[0].pointer)
+        binding.bind_cpu_input("indices", picked)
+        binding.bind_output("out", *place, list(target[1]), target[0].pointer)
+        session.run(binding, Cancel())
+
+
+def _gather_graph(rank: int, axis: int, elem_type: int) -> bytes:
+    data, out = (
+        helper.make_tensor_value_info(name, elem_type, [f"{name}{i}" for i in range(rank)])
+        for name in ("data", "out")
+    )
+    indices = helper.make_tensor_value_info("indices", TensorProto.INT64, ["n"])
+    node = helper.make_node("Gather", ["data", "indices"], ["out"], axis=axis)
+    graph = helper.make_graph([node], "take", [data, indices], [out])
+    opsets = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()

@@ -1,0 +1,198 @@
+"""Sessions of ONNX Runtime: devices, options, cancelling, and the one place that translates errors."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from onnxgen.errors import (
+    CancelledError,
+    DeviceError,
+    MissingPackageError,
+    ModelFileError,
+    OptionError,
+    SessionError,
+    UnsupportedModelError,
+)
+
+DEVICES = ("cpu", "cuda")
+
+
+def require_onnxruntime() -> Any:
+    """The module onnxruntime; MissingPackageError if no build of it is installed, or two are."""
+    names = ("onnxruntime", "onnxruntime-gpu")
+    builds = [name for name in names if _installed(name)]
+    if len(builds) > 1:
+        raise MissingPackageError(
+            "both onnxruntime and onnxruntime-gpu are installed; they overwrite each other's files",
+            wanted="one of them",
+            do="pip uninstall -y onnxruntime onnxruntime-gpu && pip install 'onnxgen[gpu]' "
+            "(or 'onnxgen[cpu]')",
+        )
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingPackageError(
+            "ONNX Runtime is not installed" if not builds else f"{builds[0]} does not load: {error}",
+            wanted="onnxruntime-gpu or onnxruntime",
+            do="pip install 'onnxgen[gpu]' (Linux x86_64, Windows) or pip install 'onnxgen[cpu]'",
+        ) from error
+    return onnxruntime
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+class Cancel:
+    """A switch that another thread may throw: the run in progress ends at its next node."""
+
+    def __init__(self) -> None:
+        self._options: Any = None
+        self._lock = threading.Lock()
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Ends the run in progress, and lets no further one start."""
+        with self._lock:
+            self.cancelled = True
+            if self._options is not None:
+                self._options.terminate = True
+
+    def options(self) -> Any:
+        """The run options that this switch controls."""
+        if self.cancelled:
+            raise CancelledError("the request was cancelled")
+        with self._lock:
+            if self._options is None:
+                self._options = require_onnxruntime().RunOptions()
+                self._options.log_severity_level = 4  # what fails is raised, not logged
+            return self._options
+
+
+class Session:
+    """One graph, ready to run on ``device``: ``cpu``, ``cuda`` or ``cuda:N``."""
+
+    def __init__(
+        self,
+        path: Path | bytes,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        spinning: bool = True,
+    ) -> None:
+        ort = require_onnxruntime()
+        self.device, self.device_id = parse_device(device)
+        self.name = path.name if isinstance(path, Path) else "a helper graph"
+        providers = _providers(ort, self.device, self.device_id)
+        source = os.fspath(path) if isinstance(path, Path) else path
+        with translated(f"{self.name} cannot be loaded", loading=True):
+            self.ort = ort.InferenceSession(source, _options(ort, threads, spinning), providers)
+        self.ort.disable_fallback()  # a failing provider must not turn into a slow CPU run
+        self._check_provider(providers)
+        self.inputs = [port.name for port in self.ort.get_inputs()]
+        self.outputs = [port.name for port in self.ort.get_outputs()]
+
+    def _check_provider(self, providers: list[Any]) -> None:
+        wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+        found = self.ort.get_providers()
+        if found[0] != wanted:
+            raise DeviceError(
+                f"{self.name} was to run on {self.device}, but ONNX Runtime fell back to {found[0]}",
+                wanted=wanted,
+                do="install the libraries it needs: pip install 'onnxruntime-gpu[cuda,cudnn]', "
+                "or ask for device='cpu'",
+            )
+
+    def run(self, binding: Any, cancel: Cancel) -> None:
+        """Runs once on what ``binding`` (an IOBinding) holds."""
+        options = cancel.options()
+        try:
+            self.ort.run_with_iobinding(binding, options)
+        except Exception as error:
+            if cancel.cancelled:
+                raise CancelledError("the request was cancelled") from error
+            raise SessionError(
+                f"{self.name} failed while running: {reason_of(error)}",
+                do="if a node is named, the export may be defective; try another dtype or exporter",
+            ) from error
+
+
+def parse_device(device: str) -> tuple[str, int]:
+    """``cuda:1`` -> ("cuda", 1); OptionError for a device that onnxgen does not know."""
+    kind, _, index = device.partition(":")
+    if kind not in DEVICES or (index and not index.isdigit()):
+        raise OptionError(
+            f"unknown device {device!r}", wanted="cpu, cuda or cuda:N", do="pass one of these"
+        )
+    return kind, int(index or 0)
+
+
+def _providers(ort: Any, device: str, index: int) -> list[Any]:
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        raise DeviceError(
+            "this build of ONNX Runtime has no CUDA provider",
+            wanted="onnxruntime-gpu for device='cuda'",
+            do="pip uninstall -y onnxruntime && pip install 'onnxgen[gpu]', or ask for device='cpu'",
+        )
+    ort.preload_dlls()  # finds the CUDA libraries that pip installed
+    # Growing caches ask for ever new sizes; powers of two would keep twice of each.
+    cuda = {"device_id": index, "arena_extend_strategy": "kSameAsRequested"}
+    return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
+
+
+def _options(ort: Any, threads: int | None, spinning: bool) -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    # Plans are kept per shape, and generation meets a new one in each step.
+    options.enable_mem_pattern = False
+    # The arena would keep the largest prompt's activations for good.
+    options.enable_cpu_mem_arena = False
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    if threads:
+        options.intra_op_num_threads = threads
+    if not spinning:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+@contextmanager
+def translated(found: str, *, loading: bool = False) -> Iterator[None]:
+    """Turns what ONNX Runtime raises into our errors; its own classes have no common base."""
+    try:
+        yield
+    except Exception as error:
+        reason = reason_of(error)
+        kind = type(error).__name__
+        if not loading:
+            raise SessionError(f"{found}: {reason}") from error
+        if kind == "NotImplemented":
+            raise UnsupportedModelError(
+                f"{found}: ONNX Runtime has no kernel for one of its nodes ({reason})",
+                do="try another dtype of the model or another device",
+            ) from error
+        raise ModelFileError(
+            f"{found}: {reason}",
+            wanted="a complete and valid ONNX model with its data files beside it",
+            do="download or export it again",
+        ) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """ONNX Runtime's message without its prefix of codes; it may not be valid text."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the model is corrupt"
+    text = str(error).replace("\n", " ").strip()
+    _, mark, rest = text.partition(" : ")
+    while mark and rest.split(" : ", 1)[0].isupper():
+        _, mark, rest = rest.partition(" : ")
+    return (rest or text)[:500]
