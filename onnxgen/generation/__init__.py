@@ -1,1 +1,1 @@
-"""TODO"""
+"""What is chosen: options, the loop, stopping, results. Knows logits, not where they come from."""

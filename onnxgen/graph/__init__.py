@@ -1,1 +1,1 @@
-"""What the graph says: facts about an exported decoder, read from its nodes, without its weights."""
+"""What the graph says: facts about an exported decoder, from its nodes, without its weights."""

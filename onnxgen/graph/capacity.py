@@ -32,10 +32,10 @@ def bound(graph: Graph, inputs: Mapping[str, Port], slots: tuple[CacheSlot, ...]
                 found.append((max(rows), "rows of the rotary table"))
                 switch = min(rows) if min(rows) < max(rows) else switch
     if "positions" in inputs:
-        for rows in _indexed(graph.scope, inputs["positions"].name):
-            found.append((rows, "rows of the position table"))
+        indexed = _indexed(graph.scope, inputs["positions"].name)
     else:
-        found += [(rows, "rows of the position table") for rows in _self_indexed(graph, inputs)]
+        indexed = _self_indexed(graph, inputs)
+    found += [(rows, "rows of the position table") for rows in indexed]
     for slot in slots:
         if slot.fixed_length:
             found.append((slot.fixed_length, "the cache's static length"))
@@ -55,8 +55,10 @@ def _indexed(scope: Scope, name: str, offset: int = 0) -> Iterator[int]:
             if value is not None and value.size == 1:
                 yield from _indexed(use.scope, node.output[0], offset + int(value.reshape(())))
         elif node.op_type in {"Gather", "RotaryEmbedding"}:
-            table = {"Gather": (0, 1), "RotaryEmbedding": (2, 1)}[node.op_type]
-            dims = use.scope.dims(node.input[table[0]]) if use.index == table[1] else None
+            # com.microsoft: input, position_ids, cos; ai.onnx: X, cos, sin, position_ids
+            at = {"": 3, "ai.onnx": 3}.get(node.domain, 1) if node.op_type != "Gather" else 1
+            table = {"Gather": 0}.get(node.op_type, 1 if at == 3 else 2)
+            dims = use.scope.dims(node.input[table]) if use.index == at else None
             if dims and len(dims) == 2:
                 yield dims[0] - offset
 

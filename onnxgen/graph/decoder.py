@@ -7,7 +7,7 @@ position tokens. It refuses, with the reason, what cannot generate.
 Letters: B batch, S new tokens, P past, T = P+S, C capacity, H heads, D head size, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -48,7 +48,7 @@ class DecoderGraph:
     slots: tuple[CacheSlot, ...]
     mode: Mode
     reason: str
-    lengths: Lengths | None  # what stands behind the count of valid rows, GQA only
+    lengths: Lengths | None  # what stands behind the count of valid rows in a shared buffer
     ragged: bool  # whether rows of unequal length may share a batch
     ragged_reason: str
     logits: Port
@@ -101,7 +101,7 @@ def inspect(graph: Graph, config: Mapping[str, Any]) -> DecoderGraph:
     inputs = {role: graph.inputs[name] for name, role in role_of.items()}
     slots = tuple(slot(graph, name, path, config) for name, path in paths.items())
     logits, kind = _logits(graph, {path.output for path in paths.values()})
-    counted, total = _counts(graph, {**role_of, **dict.fromkeys(paths, "cache")})
+    counted = _counts(graph, {**role_of, **dict.fromkeys(paths, "cache")})
     mode, reason = _mode(graph, inputs, slots, counted)
     ragged, ragged_reason = _ragged(mode, inputs, slots, counted, kind)
     vocab = logits.shape[-1]
@@ -182,9 +182,9 @@ def _logits(graph: Graph, taken: set[str]) -> tuple[Port, Logits]:
     )
 
 
-def _counts(graph: Graph, role_of: Mapping[str, str]) -> tuple[Lengths | None, Lengths | None]:
-    """What the GroupQueryAttention nodes count as valid rows, the most restrictive of all."""
-    counts, totals = set(), set()
+def _counts(graph: Graph, role_of: Mapping[str, str]) -> Lengths | None:
+    """What attention counts as valid rows, the most restrictive of all nodes."""
+    counts = set()
     for scope, node in graph.scope.nodes("GroupQueryAttention"):
         count = lengths.count_of(scope, node.input[5], role_of)
         if count is None:
@@ -194,11 +194,12 @@ def _counts(graph: Graph, role_of: Mapping[str, str]) -> tuple[Lengths | None, L
                 do="export again with a dynamic attention mask",
             )
         counts.add(count)
-        totals.add(lengths.count_of(scope, node.input[6], role_of))
+    if {"past_length", "write_index"} & set(role_of.values()) and not counts:
+        return Lengths.HOST
     for strict in (Lengths.PAST_LENGTH, Lengths.MASK_LENGTH):
         if strict in counts:
-            return strict, next(iter(totals))
-    return (next(iter(counts)), next(iter(totals))) if counts else (None, None)
+            return strict
+    return next(iter(counts), None)
 
 
 def _mode(
@@ -221,12 +222,14 @@ def _mode(
     appends = f"{_names(joins & GROWN)} appends to the cache"
     if "mask" not in inputs or not lengths.reads_values(graph.scope, inputs["mask"].name):
         return Mode.GROW, f"{appends}, and no mask hides rows"
-    if "positions" not in inputs:
-        return Mode.GROW, f"{appends}, and positions come from its length (no position_ids)"
-    return Mode.APPEND, f"{appends}, positions are an input, and the mask can hide rows"
+    if "positions" in inputs:
+        return Mode.APPEND, f"{appends}, positions are an input, and the mask can hide rows"
+    if lengths.counts_mask(graph.scope, inputs["mask"].name):
+        return Mode.APPEND, f"{appends}, and positions are the running sum of the mask"
+    return Mode.GROW, f"{appends}, and positions come from its length (no position_ids)"
 
 
-def _names(joins: frozenset[Join] | set[Join]) -> str:
+def _names(joins: Iterable[Join]) -> str:
     return " and ".join(sorted(joins))
 
 
@@ -262,7 +265,7 @@ def _static(inputs: Mapping[str, Port], axis: int) -> int | None:
 
 
 def _attention_operators(graph: Graph) -> dict[str, int]:
-    """How many nodes of each attention operator the graph has; ``Softmax`` stands for primitives."""
+    """How many nodes of each attention operator there are; ``Softmax`` stands for primitives."""
     ops = {op for _, op in caches.ATTENTIONS}
     found = {op: sum(1 for _ in graph.scope.nodes(op)) for op in sorted(ops)}
     found = {op: n for op, n in found.items() if n}

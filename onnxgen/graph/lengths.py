@@ -24,7 +24,7 @@ class Lengths(StrEnum):
 
 
 def sources(scope: Scope, name: str) -> set[tuple[str, str]]:
-    """The graph inputs that tensor ``name`` is computed from, each with how: ``value`` or ``shape``.
+    """The graph inputs that tensor ``name`` comes from, each with how: by ``value`` or ``shape``.
 
     ``shape`` where every way from the input passes a ``Shape`` operator.
     """
@@ -82,6 +82,17 @@ def reads_values(scope: Scope, name: str) -> bool:
             continue
         return True
     return False
+
+
+def counts_mask(scope: Scope, mask: str) -> bool:
+    """Whether the graph takes its positions from the running sum of the mask's values.
+
+    Not so if an angle of a rotary embedding comes from the shapes alone: these see no mask.
+    """
+    sums = [sources(where, node.input[0]) for where, node in scope.nodes("CumSum")]
+    angles = [sources(where, node.input[0]) for where, node in scope.nodes("Cos", "Sin")]
+    by_shape = any(found and all(how == "shape" for how, _ in found) for found in angles)
+    return any(("value", mask) in found for found in sums) and not by_shape
 
 
 def table_rows(scope: Scope, name: str) -> list[int]:

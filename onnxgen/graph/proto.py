@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 from onnxgen import wire
 from onnxgen.errors import ModelFileError
@@ -27,7 +35,7 @@ VIEWS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of a graph; ``shape`` holds sizes, names of sizes, or None where unsaid."""
+    """An input or output of a graph; ``shape`` holds sizes, their names, or None where unsaid."""
 
     name: str
     elem_type: int
@@ -99,10 +107,12 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             if name in scope._tensors:
-                return scope._tensors[name]
+                held: TensorProto = scope._tensors[name]
+                return held
             if name in scope._makers:
                 node = scope._makers[name]
-                return attributes(node).get("value") if node.op_type == "Constant" else None
+                found: TensorProto | None = attributes(node).get("value")
+                return found if node.op_type == "Constant" else None
             scope = scope.parent
         return None
 
@@ -137,7 +147,7 @@ def attributes(node: NodeProto) -> dict[str, Any]:
 def elem_name(elem_type: int) -> str:
     """NumPy's name of an ONNX element type, ``bfloat16`` and ``string`` included."""
     try:
-        name = TensorProto.DataType.Name(elem_type).lower()
+        name: str = TensorProto.DataType.Name(elem_type).lower()
     except ValueError:
         return f"type {elem_type}"
     return {"float": "float32", "double": "float64"}.get(name, name)
@@ -174,18 +184,6 @@ class Graph:
         if not graph.inputs or not graph.outputs:
             raise ModelFileError(f"{path} has no inputs or no outputs", do="export it again")
         return graph
-
-    def branches(self) -> "tuple[NodeProto, Scope, Scope] | None":
-        """The ``If`` node that makes graph outputs, its then and its else branch, if there is one."""
-        bodies: dict[int, dict[str, Scope]] = defaultdict(dict)
-        owners = {}
-        for node, attribute, child in self.scope.children:
-            if node.op_type == "If" and set(node.output) & set(self.outputs):
-                bodies[id(node)][attribute], owners[id(node)] = child, node
-        for key, body in bodies.items():
-            if {"then_branch", "else_branch"} <= body.keys():
-                return owners[key], body["then_branch"], body["else_branch"]
-        return None
 
 
 def _port(info: ValueInfoProto) -> Port:

@@ -58,9 +58,9 @@ def roles(graph: Graph) -> dict[str, str]:
         role = NAMES.get(port.name) or _read_as(graph, port)
         if role and role not in found.values():
             found[port.name] = role
-    if "ids" not in found.values() and "embeds" not in found.values():
-        if ids := _embedded(graph, found):
-            found[ids] = "ids"
+    fed = {"ids", "embeds"} & set(found.values())
+    if not fed and (ids := _embedded(graph, found)):
+        found[ids] = "ids"
     return found
 
 

@@ -123,7 +123,7 @@ def _batch_factor(graph: Graph, dim: int | str | None, config: Mapping[str, Any]
         if isinstance(config.get(key), int):
             return int(config[key])
     raise UnsupportedModelError(
-        f"the batch axis {dim!r} of the caches of {graph.path.name} holds heads, their number unsaid",
+        f"the batch axis {dim!r} of the caches holds heads, and their number is unsaid",
         wanted="num_attention_heads or n_head in config.json",
         do="put the model's config.json beside the graph",
     )
@@ -157,7 +157,7 @@ def _head_size(graph: Graph, path: Path) -> int | None:
     if path.node is None or path.node.op_type != "GroupQueryAttention":
         return None
     node = attributes(path.node)
-    heads, kv_heads = node["num_heads"], node["kv_num_heads"]
+    heads, kv_heads = int(node["num_heads"]), int(node["kv_num_heads"])
     query, key = path.node.input[0], path.node.input[1]
     if key and (width := lengths.width_of(graph.scope, key)):
         return width // kv_heads

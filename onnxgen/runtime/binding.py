@@ -32,15 +32,19 @@ class Binding:
             self._bound.pop(name, None)
         self._io.bind_cpu_input(name, held)
 
-    def read(self, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int = 0) -> None:
-        """Feeds ``memory`` from byte ``offset`` as an input of ``shape``, if there is such an input.
+    def read(
+        self, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int = 0
+    ) -> None:
+        """Feeds ``memory`` from byte ``offset`` as input ``name``, if the graph has one.
 
         The first graph of an un-merged pair has no past.
         """
         if name in self._inputs:
             self._bind(self._io.bind_input, name, elem_type, shape, memory, offset)
 
-    def fill(self, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int = 0) -> None:
+    def fill(
+        self, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int = 0
+    ) -> None:
         """Has output ``name`` written into ``memory`` from byte ``offset``."""
         self._bind(self._io.bind_output, name, elem_type, shape, memory, offset)
         self._note_output(name)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnxgen.graph.decoder import DecoderGraph, Mode
 from onnxgen.graph.shapes import ITEM_BYTES, CacheSlot
 from onnxgen.runtime.binding import Binding
-from onnxgen.runtime.device import Device, Memory
+from onnxgen.runtime.device import Device
 
 Ints = NDArray[np.int64]
 
@@ -155,6 +155,7 @@ class InPlaceCache:
         }
         self._states = [_Pair(s, device, rows, 0) for s in graph.states]
         self._offset = 0  # of a view: its row in the buffers
+        self._bound: Binding | None = None
 
     def row(self, index: int) -> "InPlaceCache":
         """A view of one row: what is written through it is written here, lengths apart."""
@@ -162,7 +163,7 @@ class InPlaceCache:
         view.graph, view.device, view.capacity = self.graph, self.device, self.capacity
         view.lengths = self.lengths[index : index + 1].copy()
         view._sizes, view._buffers, view._states = self._sizes, self._buffers, []
-        view._offset = self._offset + index
+        view._offset, view._bound = self._offset + index, None
         return view
 
     def lay(self, tokens: Ints, lengths: Ints) -> Layout:
@@ -170,14 +171,15 @@ class InPlaceCache:
         return right_padded(tokens, lengths, self.lengths)
 
     def bind(self, binding: Binding, layout: Layout) -> None:
-        """See :class:`Cache`; rebinds nothing in the second step and later, but states."""
+        """See :class:`Cache`; a binding that holds the buffers already gets only the states."""
         rows = len(self.lengths)
-        for slot in self.graph.caches:
+        for slot in self.graph.caches if self._bound is not binding else ():
             length, memory = self._sizes[slot.input], self._buffers[slot.input]
             offset = self._offset * slot.row_bytes(length)
             shape = slot.shape(rows, length)
             binding.read(slot.input, slot.elem_type, shape, memory, offset)
             binding.fill(slot.output, slot.elem_type, shape, memory, offset)
+        self._bound = binding
         for pair in self._states:
             pair.bind(binding, rows, 0, 0)
 

@@ -58,7 +58,7 @@ class DecoderModel:
         self.device = Device(self.first.device, self.first.device_id)
         if graph.vocab_size is None:
             raise UnsupportedModelError(
-                f"neither the dims nor the weights of {graph.path.name} say how wide its logits are",
+                f"nothing in {graph.path.name} says how wide its logits are",
                 wanted="logits with a static last dim",
                 do="export the model again",
             )

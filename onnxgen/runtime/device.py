@@ -69,7 +69,7 @@ class Device:
         indices: Sequence[int] | NDArray[np.int64],
         item: int,
     ) -> None:
-        """Copies slices ``indices`` of ``source`` along ``axis`` to ``target``, both densely packed.
+        """Copies slices ``indices`` of ``source`` along ``axis`` to ``target``, both packed.
 
         The target's shape equals the source's but for the length of ``axis``.
         """
@@ -100,4 +100,5 @@ def _gather_graph(rank: int, axis: int, elem_type: int) -> bytes:
     node = helper.make_node("Gather", ["data", "indices"], ["out"], axis=axis)
     graph = helper.make_graph([node], "take", [data, indices], [out])
     opsets = [helper.make_opsetid("", 18)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    return bytes(model.SerializeToString())

@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime: devices, options, cancelling, and the one place that translates errors."""
+"""Sessions of ONNX Runtime: devices, options, cancelling, and the translation of its errors."""
 
 import os
 import threading
@@ -36,7 +36,9 @@ def require_onnxruntime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise MissingPackageError(
-            "ONNX Runtime is not installed" if not builds else f"{builds[0]} does not load: {error}",
+            "ONNX Runtime is not installed"
+            if not builds
+            else f"{builds[0]} does not load: {error}",
             wanted="onnxruntime-gpu or onnxruntime",
             do="pip install 'onnxgen[gpu]' (Linux x86_64, Windows) or pip install 'onnxgen[cpu]'",
         ) from error
@@ -105,7 +107,7 @@ class Session:
         found = self.ort.get_providers()
         if found[0] != wanted:
             raise DeviceError(
-                f"{self.name} was to run on {self.device}, but ONNX Runtime fell back to {found[0]}",
+                f"{self.name} was to run on {self.device}, but fell back to {found[0]}",
                 wanted=wanted,
                 do="install the libraries it needs: pip install 'onnxruntime-gpu[cuda,cudnn]', "
                 "or ask for device='cpu'",
@@ -142,7 +144,8 @@ def _providers(ort: Any, device: str, index: int) -> list[Any]:
         raise DeviceError(
             "this build of ONNX Runtime has no CUDA provider",
             wanted="onnxruntime-gpu for device='cuda'",
-            do="pip uninstall -y onnxruntime && pip install 'onnxgen[gpu]', or ask for device='cpu'",
+            do="pip uninstall -y onnxruntime && pip install 'onnxgen[gpu]', "
+            "or ask for device='cpu'",
         )
     ort.preload_dlls()  # finds the CUDA libraries that pip installed
     # Growing caches ask for ever new sizes; powers of two would keep twice of each.

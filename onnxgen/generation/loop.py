@@ -1,0 +1,111 @@
+"""The loop: prompts in, steps of new tokens out.
+
+Letters: B rows still running, S columns of new tokens, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from time import perf_counter
+
+import numpy as np
+
+from onnxgen.errors import LogitsError
+from onnxgen.generation.protocol import Floats, Ints, Steps
+from onnxgen.generation.results import Step, Timings
+
+
+@dataclass(slots=True)
+class Row:
+    """One sequence in progress."""
+
+    index: int
+    prompt: Sequence[int]
+    budget: int  # new tokens that it may have
+    stop_ids: frozenset[int]
+    tokens: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    ended: float = 0.0
+
+    def push(self, token: int) -> None:
+        """Takes the next token, and notes whether the row ends with it."""
+        self.tokens.append(token)
+        if token in self.stop_ids:
+            self.finish_reason = "stop"
+        elif len(self.tokens) == self.budget:
+            self.finish_reason = "length"
+
+
+Choose = Callable[[Floats, Sequence[Row]], Ints]
+
+
+class Clock:
+    """The times of a request's steps."""
+
+    def __init__(self) -> None:
+        self._ticks = [perf_counter()]
+
+    def tick(self) -> None:
+        """Notes the end of a step."""
+        self._ticks.append(perf_counter())
+
+    def timings(self, steps: int) -> Timings:
+        """The times up to the end of step number ``steps``, counted from 1."""
+        ticks = [t * 1000 for t in self._ticks[: steps + 1]]
+        laps = [after - before for before, after in pairwise(ticks)]
+        return Timings(laps[0] if laps else 0.0, tuple(laps[1:]), ticks[-1] - ticks[0])
+
+
+def run(decoder: Steps, rows: Sequence[Row], choose: Choose, clock: Clock) -> Iterator[Step]:
+    """Steps ``decoder`` until every row has ended; rows that end leave the batch.
+
+    LogitsError where a model gives NaN or leaves no token to choose. The caller closes the
+    decoder.
+    """
+    live = list(rows)
+    tokens, lengths = padded([row.prompt for row in live])
+    while True:
+        chosen = choose(decoder.step(tokens, lengths), live)  # (B,)
+        clock.tick()
+        for row, token in zip(live, chosen.tolist(), strict=True):
+            row.push(token)
+        reasons = [row.finish_reason for row in live]
+        yield Step([row.index for row in live], chosen.tolist(), reasons)
+        kept = [i for i, reason in enumerate(reasons) if reason is None]
+        if not kept:
+            return
+        if len(kept) < len(live):
+            decoder.reorder(kept)
+            live = [live[i] for i in kept]
+            chosen = chosen[kept]
+        tokens, lengths = chosen[:, None], np.ones(len(live), np.int64)
+
+
+def padded(prompts: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Prompts as one array (B,S), filled with zeros on the right, and their lengths (B,)."""
+    lengths = np.array([len(prompt) for prompt in prompts], np.int64)
+    tokens = np.zeros((len(prompts), int(lengths.max())), np.int64)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = prompt
+    return tokens, lengths
+
+
+def greedy(logits: Floats, rows: Sequence[Row]) -> Ints:
+    """The most likely token of each row of ``logits`` (B,V); of equals the lowest id."""
+    chosen: Ints = logits.argmax(axis=-1)
+    # argmax stops at the first NaN, so looking at what it chose finds any.
+    best = logits[np.arange(len(chosen)), chosen]
+    if not np.isfinite(best).all():
+        refuse(best, rows)
+    return chosen
+
+
+def refuse(best: Floats, rows: Sequence[Row]) -> None:
+    """LogitsError for the first row whose best logit, of ``best`` (B,), is not finite."""
+    for value, row in zip(best, rows, strict=True):
+        if not np.isfinite(value):
+            raise LogitsError(
+                f"the best logit of row {row.index} is {value} in step {len(row.tokens) + 1}",
+                wanted="finite logits",
+                do="try another dtype of the model (fp16 overflows in some), or report the export",
+            )

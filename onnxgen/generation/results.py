@@ -1,0 +1,61 @@
+"""What a generation gives back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Wall times of one request in milliseconds.
+
+    ``prefill_ms`` ends with the first new token; ``per_token_ms`` holds one entry for each token
+    after it, in order; ``total_ms`` is the whole request.
+    """
+
+    prefill_ms: float
+    per_token_ms: tuple[float, ...]
+    total_ms: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Speed of decoding after the first token, by the median step; 0 if there was no step."""
+        return 1000 / median(self.per_token_ms) if self.per_token_ms else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The answer to one prompt.
+
+    ``tokens`` are the new ones, with the stop token if one was hit; ``text`` leaves special tokens
+    out. ``finish_reason`` is ``stop`` (a stop token came) or ``length`` (no more were allowed).
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: str
+    prompt_tokens: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One step of a stream: a new token of ``row``, and the text that it completed.
+
+    ``text`` is empty while a character is incomplete. ``finish_reason`` is set with the row's
+    last piece.
+    """
+
+    text: str
+    token: int
+    row: int = 0
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The new tokens of one step: of which rows, and why those end that end with it."""
+
+    rows: Sequence[int]
+    tokens: Sequence[int]
+    finish_reasons: Sequence[str | None]
