@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from onnx import NodeProto
 
-from onnxgen.graph.proto import VIEWS, Scope
+from onnxgen.graph.proto import VIEWS, Scope, attributes
 
 
 class Lengths(StrEnum):
@@ -120,14 +120,17 @@ def width_of(scope: Scope, name: str) -> int | None:
         if made is None:
             return None
         scope, node = made
-        if width := _made_width(scope, node):
+        if width := _made_width(scope, node, name):
             return width
         name = node.input[0]
     return None
 
 
-def _made_width(scope: Scope, node: NodeProto) -> int | None:
-    """The width that ``node`` gives its output by its own weights or attributes."""
+def _made_width(scope: Scope, node: NodeProto, output: str) -> int | None:
+    """The width that ``node`` gives its ``output`` by its own weights or attributes."""
+    if node.op_type == "Split":
+        sizes = scope.value(node.input[1]) if len(node.input) > 1 else attributes(node).get("split")
+        return int(sizes[list(node.output).index(output)]) if sizes is not None else None
     if node.op_type in {"MatMulNBits", "MatMulBnb4"}:
         return next((a.i for a in node.attribute if a.name == "N"), None)
     if node.op_type in {"MatMul", "MatMulInteger", "DynamicQuantizeMatMul", "Gemm"}:

@@ -27,7 +27,7 @@ class Layout:
 
     ids: Ints  # (B,S), 0 in padding
     mask: Ints  # (B,T), 1 where a token stands
-    positions: Ints  # (B,S), 1 in padding
+    positions: Ints  # (B,S), of no meaning in padding
     last: Ints  # (B,) column of each row's last real token
     before: Ints  # (B,) tokens of each row in the cache, before this run
     after: Ints  # (B,) likewise, after it
@@ -76,7 +76,8 @@ def right_padded(tokens: Ints, lengths: Ints, before: Ints) -> Layout:
     return Layout(
         ids=np.where(real, tokens[:, :columns], 0),
         mask=(np.arange(int(shown.max())) < shown[:, None]).astype(np.int64),
-        positions=np.where(real, before[:, None] + steps, 1),
+        # No position in the padding exceeds the row's own: some graphs count rows by the largest.
+        positions=np.minimum(before[:, None] + steps, np.maximum(after - 1, 0)[:, None]),
         last=lengths - 1,
         before=before,
         after=after,
@@ -213,39 +214,33 @@ class InPlaceCache:
 class GrowingCache:
     """Past and present in two buffers by turns; the present is longer by the new columns.
 
-    Rows may have holes (modes that can mask them): text is padded on the left, so that a row's
-    newest token stands in the last column and windows that count columns see no gap.
+    Prompts of unequal length (modes that can mask) are padded on the left, and later every row
+    takes and loses equally many tokens. So a row's tokens are always the last columns, its newest
+    in the last one, and windows that count columns see no gap.
     """
 
     def __init__(self, graph: DecoderGraph, device: Device, rows: int, capacity: int) -> None:
         self.graph, self.device, self.capacity = graph, device, capacity
         self.lengths: Ints = np.zeros(rows, np.int64)
         self._columns = 0  # P
-        self._valid = np.zeros((rows, capacity), np.bool_)  # (B,C)
         self._pairs = [_Pair(s, device, rows, capacity) for s in graph.slots]
 
     def lay(self, tokens: Ints, lengths: Ints) -> Layout:
-        """See :class:`Cache`."""
-        rows, new = len(lengths), int(lengths.max())
-        past, total = self._columns, self._columns + new
-        if total > self._valid.shape[1]:  # holes of ragged chunks may exceed what was foreseen
-            self._reserve(total)
-        ids: Ints = np.zeros((rows, new), np.int64)
-        positions: Ints = np.ones((rows, new), np.int64)
-        self._valid[:, past:total] = False
-        for row, count in enumerate(lengths.tolist()):
-            start = self.lengths[row]
-            ids[row, new - count :] = tokens[row, :count]
-            positions[row, new - count :] = np.arange(start, start + count)
-            self._valid[row, total - count : total] = True
+        """See :class:`Cache`; only a row without tokens may take fewer than the others."""
+        new = int(lengths.max())
+        total = self._columns + new
+        after = self.lengths + lengths
+        columns = np.arange(total)
+        real = columns[self._columns :] >= total - after[:, None]  # (B,S)
+        shift = np.arange(new) - (new - lengths)[:, None]  # (B,S): index into the row's tokens
         return Layout(
-            ids=ids,
-            mask=self._valid[:, :total].astype(np.int64),
-            positions=positions,
-            last=np.full(rows, new - 1),
+            ids=np.where(real, np.take_along_axis(tokens, np.maximum(shift, 0), axis=1), 0),
+            mask=(columns >= total - after[:, None]).astype(np.int64),
+            positions=np.where(real, self.lengths[:, None] + shift, 1),
+            last=np.full(len(lengths), new - 1),
             before=self.lengths,
-            after=self.lengths + lengths,
-            columns=past,
+            after=after,
+            columns=self._columns,
         )
 
     def bind(self, binding: Binding, layout: Layout) -> None:
@@ -264,46 +259,25 @@ class GrowingCache:
     def gather(self, rows: Sequence[int] | Ints) -> "GrowingCache":
         """See :class:`Cache`."""
         picked = np.asarray(rows, np.int64)
-        other = GrowingCache(self.graph, self.device, len(picked), self._valid.shape[1])
+        other = GrowingCache(self.graph, self.device, len(picked), self.capacity)
         other.lengths, other._columns = self.lengths[picked], self._columns
-        other._valid = self._valid[picked]
         for mine, theirs in zip(self._pairs, other._pairs, strict=True):
             _copy(mine, theirs, picked, len(self.lengths), self._columns)
         return other
 
     def rewind(self, lengths: Ints) -> None:
-        """See :class:`Cache`; columns that no row needs are cut off."""
-        order = np.cumsum(self._valid[:, : self._columns], axis=1)  # (B,P)
-        self._valid[:, : self._columns] &= order <= lengths[:, None]
-        self.lengths = np.minimum(self.lengths, lengths)
-        used = np.flatnonzero(self._valid[:, : self._columns].any(axis=0))
-        keep = int(used[-1]) + 1 if used.size else 0
-        if keep < self._columns:
-            self._cut(keep)
-
-    def _cut(self, columns: int) -> None:
+        """See :class:`Cache`; all rows must lose equally many tokens."""
+        keep = self._columns - int((self.lengths - lengths)[0])
         rows = len(self.lengths)
-        for pair in self._pairs:
+        for pair in self._pairs if keep < self._columns else ():
             slot = pair.slot
-            if slot.seq_axis is None:
-                continue
+            assert slot.seq_axis is not None  # states are never rewound
             source = (pair.past, slot.shape(rows, self._columns))
-            target = (pair.present, slot.shape(rows, columns))
+            target = (pair.present, slot.shape(rows, keep))
             item = ITEM_BYTES[slot.dtype]
-            self.device.take(source, target, slot.seq_axis, np.arange(columns), item)
+            self.device.take(source, target, slot.seq_axis, np.arange(keep), item)
             pair.swap()
-        self._columns = columns
-
-    def _reserve(self, columns: int) -> None:
-        """Makes room for ``columns`` in all buffers, with half as many again."""
-        rows, capacity = len(self.lengths), columns + columns // 2
-        wider = np.zeros((rows, capacity), np.bool_)
-        wider[:, : self._valid.shape[1]] = self._valid
-        self._valid = wider
-        for index, pair in enumerate(self._pairs):
-            larger = _Pair(pair.slot, self.device, rows, capacity)
-            _copy(pair, larger, np.arange(rows), rows, self._columns)
-            self._pairs[index] = larger
+        self._columns, self.lengths = keep, np.array(lengths)
 
 
 def _copy(mine: _Pair, theirs: _Pair, rows: Ints, count: int, columns: int = 0) -> None:

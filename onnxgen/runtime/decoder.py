@@ -99,7 +99,8 @@ class Decoder:
     def step(self, tokens: Ints, lengths: Ints) -> Floats:
         """Feeds ``tokens`` (B,S), row i's first ``lengths[i]``; the logits (B,V) after them.
 
-        The array is valid until the next call. CapacityError if a row would grow too long.
+        The array is valid until the next call; logits of rows that got no token mean nothing.
+        CapacityError if a row would grow too long.
         """
         self._admit(tokens, lengths)
         if len(self._groups) == 1:
@@ -107,7 +108,8 @@ class Decoder:
         else:
             logits = np.empty((len(tokens), self.vocab_size), np.float32)
             for group in self._groups:
-                logits[group.rows] = group.run(tokens[group.rows], lengths[group.rows])
+                if lengths[group.rows].any():
+                    logits[group.rows] = group.run(tokens[group.rows], lengths[group.rows])
         self.lengths = self.lengths + lengths
         return logits
 
@@ -116,7 +118,8 @@ class Decoder:
         self._admit(tokens, lengths)
         logits = np.zeros((*tokens.shape, self.vocab_size), np.float32)
         for group in self._groups:
-            logits[group.rows] = group.run_all(tokens[group.rows], lengths[group.rows])
+            if lengths[group.rows].any():
+                logits[group.rows] = group.run_all(tokens[group.rows], lengths[group.rows])
         self.lengths = self.lengths + lengths
         return logits
 
@@ -143,9 +146,11 @@ class Decoder:
                 wanted="a cache that can forget its last tokens",
                 do="start again with the whole prompt",
             )
+        lengths = np.minimum(self.lengths, lengths)
+        self._part(self.lengths - lengths)
         for group in self._groups:
             group.cache.rewind(lengths[group.rows])
-        self.lengths = np.minimum(self.lengths, lengths)
+        self.lengths = lengths
 
     def cancel(self) -> None:
         """From any thread: the run in progress ends within a node, with CancelledError."""
@@ -160,7 +165,7 @@ class Decoder:
         if not self._groups:
             self.lengths = np.zeros(len(tokens), np.int64)
             self._groups = [self._group(rows) for rows in self._alike(lengths)]
-        elif not self.model.graph.ragged:
+        else:
             self._part(lengths)
         if (self.lengths + lengths).max() > self.capacity:
             raise CapacityError(
@@ -181,17 +186,23 @@ class Decoder:
             return [rows]
         return [rows[lengths == length] for length in np.unique(lengths)]
 
-    def _part(self, lengths: Ints) -> None:
-        """Splits the groups whose rows take unequal numbers of tokens in this step."""
+    def _part(self, counts: Ints) -> None:
+        """Splits the groups whose rows are to take, or lose, unequal numbers of tokens.
+
+        Not where each row counts its own: buffers in place with ragged rows, and no cache at all.
+        """
+        graph = self.model.graph
+        if graph.ragged and graph.mode in {Mode.IN_PLACE, Mode.NONE}:
+            return
         parted: list[_Group] = []
         for group in self._groups:
-            counts = lengths[group.rows]
-            kinds = np.unique(counts)
+            own = counts[group.rows]
+            kinds = np.unique(own)
             if len(kinds) == 1:
                 parted.append(group)
                 continue
             for count in kinds:
-                inside = np.flatnonzero(counts == count)
+                inside = np.flatnonzero(own == count)
                 parted.append(group.gather(inside, group.rows[inside]))
         self._groups = parted
 
@@ -224,15 +235,12 @@ class _Group:
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
         if len(self.rows) > 1 and self._row_by_row(lengths):
-            return np.concatenate([g.run(t, n) for g, t, n in self._singly(tokens, lengths)])
-        pieces = self._pieces(lengths)
-        if len(pieces) == 1:
-            return self._run(tokens, lengths)
-        logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
-        for start, stop in pieces:
-            ends = (lengths > start) & (lengths <= stop)
-            found = self._run(tokens[:, start:stop], np.clip(lengths - start, 0, stop - start))
-            logits[ends] = found[ends]
+            logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
+            for row, group, own, count in self._singly(tokens, lengths):
+                logits[row] = group.run(own, count)[0]
+            return logits
+        for _, own, counts in self._pieces(tokens, lengths):
+            logits = self._run(own, counts)
         return logits
 
     def run_all(self, tokens: Ints, lengths: Ints) -> Floats:
@@ -243,51 +251,68 @@ class _Group:
                 here = lengths > column
                 logits[here, column] = self.run(tokens[:, column : column + 1], here * 1)[here]
         elif len(self.rows) > 1 and self._row_by_row(lengths):
-            for row, (group, own, count) in enumerate(self._singly(tokens, lengths)):
-                logits[row] = group.run_all(own, count)[0]
+            for row, group, own, count in self._singly(tokens, lengths):
+                logits[row, : own.shape[1]] = group.run_all(own, count)[0]
         else:
-            for start, stop in self._pieces(lengths):
-                counts = np.clip(lengths - start, 0, stop - start)
-                layout, memory, shape = self._forward(tokens[:, start:stop], counts, every=True)
+            for starts, own, counts in self._pieces(tokens, lengths):
+                layout, memory, shape = self._forward(own, counts, every=True)
                 whole = self._floats(memory, shape)  # (b,S,V)
-                for row, count in enumerate(counts):
+                for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
                     end = layout.last[row] + 1
                     logits[row, start : start + count] = whole[row, end - count : end]
         return logits
 
     def _row_by_row(self, lengths: Ints) -> bool:
         """Whether the graph takes these tokens of a batch only one row at a time."""
-        if self.graph.mode is not Mode.IN_PLACE or lengths.max() == 1:
+        if self.graph.mode is not Mode.IN_PLACE or self.graph.states or lengths.max() == 1:
             return False
         ragged = bool((lengths != lengths[0]).any())
         pruned = self.graph.logits_kind is not Logits.FULL
         # GroupQueryAttention takes several tokens behind a cache in batches of one only.
-        follows = bool(self.cache.lengths.any()) or len(self._pieces(lengths)) > 1
+        follows = bool(self.cache.lengths.any()) or self._piece_size(lengths) < lengths.max()
         return follows or (ragged and pruned)
 
-    def _singly(self, tokens: Ints, lengths: Ints) -> Iterator[tuple["_Group", Ints, Ints]]:
-        """Each row as a group of its own on a view of the cache, with its tokens and length."""
+    def _singly(self, tokens: Ints, lengths: Ints) -> Iterator[tuple[int, "_Group", Ints, Ints]]:
+        """Each row with new tokens, as a group of its own on a view of the cache."""
         cache = self.cache
         assert isinstance(cache, InPlaceCache)
-        for row, count in enumerate(lengths):
+        for row in np.flatnonzero(lengths).tolist():
+            count = lengths[row]
             view = cache.row(row)
             one = np.arange(1)
             group = _Group(self.model, one, self.capacity, self._cancel, self.vocab_size, view)
-            yield group, tokens[row : row + 1, :count], lengths[row : row + 1]
+            yield row, group, tokens[row : row + 1, :count], lengths[row : row + 1]
             cache.lengths = cache.lengths.copy()
             cache.lengths[row] = view.lengths[0]
 
-    def _pieces(self, lengths: Ints) -> list[tuple[int, int]]:
-        """Columns of the new tokens that may run together."""
-        new = int(lengths.max())
-        if self.graph.mode is Mode.NONE:
-            return [(0, new)]
-        size = new
-        if self.graph.step_size == 1 or (not self.model.extends and self.cache.lengths.any()):
-            size = 1
-        elif self.model.extends and self.graph.logits_kind is Logits.FULL:
-            size = max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16)
-        return [(start, min(start + size, new)) for start in range(0, new, max(size, 1))]
+    def _piece_size(self, lengths: Ints) -> int:
+        """How many columns of new tokens may run together."""
+        new, started = int(lengths.max()), bool(self.cache.lengths.any())
+        if self.graph.step_size == 1 or (started and not self.model.extends):
+            return 1
+        # GroupQueryAttention again; where rows cannot be told apart, a batch takes one by one.
+        apart = self.graph.mode is Mode.IN_PLACE and not self.graph.states
+        if len(self.rows) > 1 and self.graph.lengths is not None and not apart:
+            return 1 if started else new
+        if self.model.extends and self.graph.logits_kind is Logits.FULL:
+            return max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16)
+        return new
+
+    def _pieces(self, tokens: Ints, lengths: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """The new tokens in pieces: each row's first index, its tokens, and how many they are.
+
+        Rows are aligned at their ends, so that all of them end with the last piece.
+        """
+        new, size = int(lengths.max()), self._piece_size(lengths)
+        if new <= size or self.graph.mode is Mode.NONE:
+            yield np.zeros_like(lengths), tokens, lengths
+            return
+        for start in range(0, new, size):
+            stop = min(start + size, new)
+            starts = np.maximum(start - (new - lengths), 0)  # (b,)
+            counts = np.clip(lengths - (new - stop), 0, stop - start)  # (b,)
+            columns = np.minimum(starts[:, None] + np.arange(stop - start), new - 1)
+            yield starts, np.take_along_axis(tokens, columns, axis=1), counts
 
     def _run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) of one run."""

@@ -1,0 +1,84 @@
+"""The models under ``fixtures/`` with what transformers or NumPy says of them."""
+
+import json
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxgen.files import resolve
+from onnxgen.generation.loop import Clock, Row, greedy, run
+from onnxgen.graph.decoder import DecoderGraph
+from onnxgen.runtime.decoder import DecoderModel
+from onnxgen.runtime.embeddings import Embedder
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+@dataclass(frozen=True)
+class FixtureModel:
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @cached_property
+    def expected(self) -> dict[str, Any]:
+        return json.loads((self.folder / "expected.json").read_text())
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        return self.expected["prompts"]
+
+    @property
+    def greedy(self) -> list[list[int]]:
+        return self.expected["greedy"]
+
+    def facts(self) -> dict[str, DecoderGraph]:
+        files = resolve(self.folder)
+        config = files.json("config.json")
+        return {
+            role: DecoderGraph.load(path, config)
+            for role, path in files.graphs.items()
+            if role.startswith("decoder")
+        }
+
+    def model(self) -> DecoderModel:
+        return load(self)
+
+
+@cache
+def load(fixture: FixtureModel) -> DecoderModel:
+    facts = fixture.facts()
+    embed = fixture.folder / "embed_tokens.onnx"
+    return DecoderModel(
+        facts["decoder"],
+        later=facts.get("decoder_with_past"),
+        embedder=Embedder(embed) if embed.exists() else None,
+    )
+
+
+def found(kind: str) -> list[FixtureModel]:
+    folders = sorted(p.parent for p in (FIXTURES / kind).glob("*/expected.json"))
+    if kind != "models": assert folders, f"no fixtures in {FIXTURES / kind}"
+    return [FixtureModel(folder) for folder in folders]
+
+
+def decode(model: DecoderModel, prompts: list[list[int]], count: int) -> list[list[int]]:
+    """``count`` greedy tokens for each prompt, all in one batch."""
+    rows = [Row(i, prompt, count, frozenset()) for i, prompt in enumerate(prompts)]
+    decoder = model.start(max(map(len, prompts)) + count - 1)
+    for _ in run(decoder, rows, greedy, Clock()):
+        pass
+    return [row.tokens for row in rows]
+
+
+def padded(prompts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(p) for p in prompts])
+    tokens = np.zeros((len(prompts), lengths.max()), np.int64)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = prompt
+    return tokens, lengths

@@ -1,0 +1,30 @@
+"""Graphs that cannot generate are refused with the reason and what to do."""
+
+import pytest
+
+from onnxgen.errors import UnsupportedModelError
+from onnxgen.graph.decoder import DecoderGraph, Mode
+from tests.fixture_models import FIXTURES
+
+REFUSED = FIXTURES / "handmade/refused"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("encoder_only", "gives no logits"),
+        ("cache_without_present", "past_key_values.0.key"),
+        ("rank4_logits", "rank 4"),
+        ("string_cache", "type string"),
+    ],
+)
+def test_refusal_names_the_reason(name, reason):
+    with pytest.raises(UnsupportedModelError, match=reason) as caught:
+        DecoderGraph.load(REFUSED / name / "model.onnx")
+    assert caught.value.do
+
+
+def test_presents_without_pasts_are_no_cache():
+    graph = DecoderGraph.load(REFUSED / "present_without_past/model.onnx")
+    assert graph.mode is Mode.NONE
+    assert graph.extra_outputs

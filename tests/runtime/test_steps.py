@@ -1,0 +1,154 @@
+"""Every cache mode gives the tokens of the reference: alone, in batches, in pieces, reordered."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from onnxgen.errors import CancelledError, CapacityError, UnsupportedModelError
+from onnxgen.runtime import decoder as runtime
+from tests.fixture_models import FixtureModel, decode, found, padded
+
+FIXTURE_MODELS = found("handmade") + found("models")
+COUNT = 32
+
+every_model = pytest.mark.parametrize("fixture", FIXTURE_MODELS, ids=lambda f: f.name)
+
+
+@every_model
+def test_alone(fixture):
+    model = fixture.model()
+    for prompt, tokens in zip(fixture.prompts, fixture.greedy, strict=True):
+        assert decode(model, [prompt], COUNT) == [tokens]
+
+
+@every_model
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (3, 1, 3)], ids=str)
+def test_ragged_batch_equals_single_runs(fixture, order):
+    batch = decode(fixture.model(), [fixture.prompts[i] for i in order], COUNT)
+    assert batch == [fixture.greedy[i] for i in order]
+
+
+def feed(decoder, rows, columns=1):
+    """Feeds ``rows`` in pieces of ``columns`` tokens; the last logits of each row."""
+    tokens, lengths = padded(rows)
+    last = [None] * len(rows)
+    for start in range(0, tokens.shape[1], columns):
+        counts = np.clip(lengths - start, 0, columns)
+        logits = decoder.step(tokens[:, start : start + columns], counts).copy()
+        for row in np.flatnonzero((counts > 0) & (lengths <= start + columns)):
+            last[row] = logits[row]
+    return np.stack(last)
+
+
+@every_model
+@pytest.mark.parametrize("columns", [1, 3, 8])
+def test_prompt_in_pieces(fixture, columns):
+    """Ragged pieces, too: rows that have ended get no token while others go on."""
+    rows = [fixture.prompts[i] + fixture.greedy[i] for i in (2, 0, 1)]
+    model = fixture.model()
+    pieces = feed(model.start(80 if model.graph.capacity.rows is None else 60), rows, columns)
+    whole = [model.start(60).step(*padded([row]))[0].copy() for row in rows]
+    np.testing.assert_allclose(pieces, whole, atol=2e-2 if is_half(fixture) else 2e-4)
+
+
+def is_half(fixture: FixtureModel) -> bool:
+    return any(s.dtype == "float16" for s in fixture.facts()["decoder"].slots)
+
+
+@every_model
+def test_all_logits_equal_those_step_by_step(fixture):
+    rows = [fixture.prompts[i] for i in (1, 2)]
+    model = fixture.model()
+    every = model.start(40).step_all(*padded(rows))
+    for row, prompt in enumerate(rows):
+        decoder = model.start(40)
+        single = [decoder.step(np.array([[t]]), np.ones(1, np.int64))[0].copy() for t in prompt]
+        np.testing.assert_allclose(
+            every[row, : len(prompt)], single, atol=2e-2 if is_half(fixture) else 2e-4
+        )
+
+
+@every_model
+def test_reordered_rows_go_on_as_what_they_were(fixture):
+    """Rows swapped, doubled and dropped in mid-sequence, as beams do."""
+    model, half = fixture.model(), COUNT // 2
+    rows = [fixture.prompts[i] + fixture.greedy[i][:half] for i in (0, 1, 2)]
+    decoder = model.start(60)
+    decoder.step(*padded(rows))
+    picked = [2, 0, 2, 1]
+    decoder.reorder(picked)
+    tokens = np.array([[fixture.greedy[i][half]] for i in picked])
+    for step in range(half + 1, COUNT):
+        logits = decoder.step(tokens, np.ones(len(picked), np.int64))
+        tokens = logits.argmax(-1)[:, None]
+        assert tokens[:, 0].tolist() == [fixture.greedy[i][step] for i in picked]
+
+
+@every_model
+def test_rewound_rows_forget(fixture):
+    model = fixture.model()
+    rows = [fixture.prompts[i] for i in (2, 1)]
+    decoder = model.start(60)
+    decoder.step(*padded([row + [5, 7, 9] for row in rows]))
+    keep = np.array([len(row) - 1 for row in rows])
+    if model.graph.states:
+        with pytest.raises(UnsupportedModelError, match="states"):
+            decoder.rewind(keep)
+        return
+    decoder.rewind(keep)
+    logits = decoder.step(np.array([[row[-1]] for row in rows]), np.ones(2, np.int64))
+    for step in range(8):
+        assert logits.argmax(-1).tolist() == [fixture.greedy[i][step] for i in (2, 1)]
+        logits = decoder.step(logits.argmax(-1)[:, None], np.ones(2, np.int64))
+
+
+@every_model
+def test_long_prompts_run_in_bounded_pieces(fixture, monkeypatch):
+    monkeypatch.setattr(runtime, "LOGITS_BYTES", 0)  # the smallest pieces there are
+    prompts = [fixture.prompts[i] + fixture.greedy[i][:20] for i in (3, 1)]
+    expected = [fixture.greedy[i][20:] for i in (3, 1)]
+    assert decode(fixture.model(), prompts, COUNT - 20) == expected
+
+
+def model_named(name):
+    return next(f for f in FIXTURE_MODELS if f.name == f"handmade/{name}")
+
+
+def test_capacity_is_refused_beyond_the_rotary_table():
+    model = model_named("gqa_values").model()
+    with pytest.raises(CapacityError, match="64"):
+        model.start(65)
+
+
+@pytest.mark.parametrize("name", ["gqa_values", "concat_positions", "no_cache"])
+def test_steps_beyond_the_capacity_are_refused(name):
+    decoder = model_named(name).model().start(4)
+    decoder.step(np.ones((1, 4), np.int64), np.array([4]))
+    with pytest.raises(CapacityError, match="4"):
+        decoder.step(np.ones((1, 1), np.int64), np.array([1]))
+
+
+@pytest.mark.parametrize("name", ["gqa_values", "concat_positions"])
+def test_cancelled_decoder_stops_and_its_model_goes_on(name):
+    fixture = model_named(name)
+    model = fixture.model()
+    decoder = model.start(8)
+    decoder.step(np.ones((1, 1), np.int64), np.array([1]))
+    thread = threading.Thread(target=decoder.cancel)
+    thread.start()
+    thread.join()
+    with pytest.raises(CancelledError):
+        decoder.step(np.ones((1, 1), np.int64), np.array([1]))
+    assert decode(model, fixture.prompts[:1], COUNT) == fixture.greedy[:1]
+
+
+def test_caches_are_no_longer_than_asked_for():
+    """The capacity asked for, not the 64 rows of the table, decides on the buffers."""
+    model = model_named("gqa_values").model()
+    decoder = model.start(10)
+    decoder.step(np.ones((2, 3), np.int64), np.array([3, 2]))
+    (group,) = decoder._groups
+    sizes = {memory.nbytes for memory in group.cache._buffers.values()}
+    rows, heads, length, width, item = 2, 2, 10, 16, 4
+    assert sizes == {rows * heads * length * width * item}
