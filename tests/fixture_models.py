@@ -1,18 +1,22 @@
 """The models under ``fixtures/`` with what transformers or NumPy says of them."""
 
 import json
+import tempfile
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxgen.files import resolve
 from onnxgen.generation.loop import Clock, Row, greedy, run
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.runtime.decoder import DecoderModel
 from onnxgen.runtime.embeddings import Embedder
+from onnxgen.tasks.defaults import graph_config
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -39,7 +43,7 @@ class FixtureModel:
 
     def facts(self) -> dict[str, DecoderGraph]:
         files = resolve(self.folder)
-        config = files.json("config.json")
+        config = graph_config(files)
         return {
             role: DecoderGraph.load(path, config)
             for role, path in files.graphs.items()
@@ -53,12 +57,27 @@ class FixtureModel:
 @cache
 def load(fixture: FixtureModel) -> DecoderModel:
     facts = fixture.facts()
-    embed = fixture.folder / "embed_tokens.onnx"
     return DecoderModel(
-        facts["decoder"],
-        later=facts.get("decoder_with_past"),
-        embedder=Embedder(embed) if embed.exists() else None,
+        facts["decoder"], later=facts.get("decoder_with_past"), embedder=embedder(fixture.folder)
     )
+
+
+def embedder(folder: Path) -> Embedder | None:
+    """The embeddings' own graph, made from the table where the exporter left only that."""
+    if (folder / "embed_tokens.onnx").exists():
+        return Embedder(folder / "embed_tokens.onnx")
+    if not (folder / "embeddings.npy").exists():
+        return None
+    table = numpy_helper.from_array(np.load(folder / "embeddings.npy"), "table")  # (V,H)
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["B", "S"])
+    out = helper.make_tensor_value_info("inputs_embeds", TensorProto.FLOAT, ["B", "S", "H"])
+    gather = helper.make_node("Gather", ["table", "input_ids"], ["inputs_embeds"])
+    graph = helper.make_graph([gather], "embed", [ids], [out], [table])
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "embed_tokens.onnx"
+        opsets = [helper.make_opsetid("", 18)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+        return Embedder(path)
 
 
 def found(kind: str) -> list[FixtureModel]:

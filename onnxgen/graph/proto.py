@@ -40,11 +40,7 @@ class Port:
     name: str
     elem_type: int
     shape: tuple[int | str | None, ...]
-
-    @property
-    def dtype(self) -> str:
-        """The element type as NumPy spells it, ``bfloat16`` and ``string`` included."""
-        return elem_name(self.elem_type)
+    dtype: str  # as NumPy spells it, bfloat16 and string included
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +187,4 @@ def _port(info: ValueInfoProto) -> Port:
     dims = tuple(
         d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
     )
-    return Port(info.name, tensor.elem_type, dims)
+    return Port(info.name, tensor.elem_type, dims, elem_name(tensor.elem_type))

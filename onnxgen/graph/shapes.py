@@ -7,6 +7,7 @@ the widths of its projections; config.json is the last resort.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -41,15 +42,22 @@ class CacheSlot:
 
     def shape(self, batch: int, length: int = 0) -> tuple[int, ...]:
         """The shape for ``batch`` rows (B) and ``length`` cached tokens (P)."""
-        dims = list(self.sizes)
-        dims[self.batch_axis] = batch * self.batch_factor
-        if self.seq_axis is not None:
-            dims[self.seq_axis] = length
-        return tuple(dims)
+        return _shape(self.sizes, self.batch_axis, self.seq_axis, batch * self.batch_factor, length)
 
     def row_bytes(self, length: int) -> int:
         """Bytes of one row with ``length`` cached tokens."""
         return prod(self.shape(1, length)) * ITEM_BYTES[self.dtype]
+
+
+@lru_cache(maxsize=1024)  # the slots of a model share few shapes, and each step asks for all
+def _shape(
+    sizes: tuple[int, ...], batch_axis: int, seq_axis: int | None, rows: int, length: int
+) -> tuple[int, ...]:
+    dims = list(sizes)
+    dims[batch_axis] = rows
+    if seq_axis is not None:
+        dims[seq_axis] = length
+    return tuple(dims)
 
 
 def slot(graph: Graph, name: str, path: Path, config: Mapping[str, Any]) -> CacheSlot:
@@ -138,7 +146,7 @@ def _hidden_size(graph: Graph, port: Port, axis: int, path: Path, config: Mappin
     if axis == 1 and (heads := node.get("kv_num_heads") or node.get("num_heads")):
         return int(heads)
     if axis == len(port.shape) - 1 and path.node is not None:
-        if size := _head_size(graph, path):
+        if size := _head_size(graph, port, path):
             return size
         if isinstance(config.get("head_dim"), int):
             return int(config["head_dim"])
@@ -152,9 +160,14 @@ def _hidden_size(graph: Graph, port: Port, axis: int, path: Path, config: Mappin
     )
 
 
-def _head_size(graph: Graph, path: Path) -> int | None:
-    """D from the width of the projections that feed the attention node of ``path``."""
-    if path.node is None or path.node.op_type != "GroupQueryAttention":
+def _head_size(graph: Graph, port: Port, path: Path) -> int | None:
+    """D from the width of the projections behind the operator that joins old and new."""
+    if path.node is None:
+        return None
+    if path.join is Join.CONCAT and isinstance(heads := port.shape[1], int):
+        widths = [lengths.width_of(path.scope, name) for name in path.node.input]
+        return next((width // heads for width in widths if width), None)
+    if path.node.op_type != "GroupQueryAttention":
         return None
     node = attributes(path.node)
     heads, kv_heads = int(node["num_heads"]), int(node["kv_num_heads"])

@@ -16,9 +16,8 @@ class Binding:
         self._session, self._device = session, device
         self._io = session.ort.io_binding()
         self._arrays: dict[str, NDArray[Any]] = {}
-        self._bound: dict[str, tuple[int, Shape]] = {}
-        self._memory: dict[str, Memory] = {}
-        self._inputs, self._outputs = frozenset(session.inputs), list[str]()
+        self._bound: dict[str, tuple[Memory, int, Shape]] = {}
+        self._inputs, self._outputs = frozenset(session.inputs), dict[str, int]()
 
     def write(self, name: str, values: NDArray[Any]) -> None:
         """Feeds host ``values``: into the array bound before if shape and dtype are its own."""
@@ -29,7 +28,6 @@ class Binding:
                 return
         else:
             self._arrays[name] = held = np.array(values, order="C")
-            self._bound.pop(name, None)
         self._io.bind_cpu_input(name, held)
 
     def read(
@@ -52,32 +50,29 @@ class Binding:
     def _bind(
         self, bind: Any, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int
     ) -> None:
-        place = (memory.pointer + offset, shape)
+        place = (memory, offset, shape)
         if self._bound.get(name) != place:
-            bind(name, self._device.kind, self._device.index, elem_type, shape, place[0])
-            self._bound[name], self._memory[name] = place, memory
-            self._arrays.pop(name, None)
+            pointer = memory.pointer + offset
+            bind(name, self._device.kind, self._device.index, elem_type, shape, pointer)
+            self._bound[name] = place
 
     def feed(self, name: str, value: Any) -> None:
         """Feeds an OrtValue that already lives on the device."""
         self._io.bind_ortvalue_input(name, value)
-        self._bound.pop(name, None)
-        self._arrays.pop(name, None)
 
     def allocate(self, name: str) -> None:
         """Lets ONNX Runtime allocate output ``name`` on the device in the next run."""
         self._io.bind_output(name, self._device.kind, self._device.index)
-        self._bound.pop(name, None)
         self._note_output(name)
 
     def fetch(self, name: str) -> Any:
         """The OrtValue that the last run gave for output ``name``."""
-        return self._io.get_outputs()[self._outputs.index(name)]
+        return self._io.get_outputs()[self._outputs[name]]
 
     def run(self, cancel: Cancel) -> None:
         """Runs the session once."""
         self._session.run(self._io, cancel)
 
     def _note_output(self, name: str) -> None:
-        if name not in self._outputs:  # ONNX Runtime lists outputs in the order of first binding
-            self._outputs.append(name)
+        # ONNX Runtime lists outputs in the order of their first binding.
+        self._outputs.setdefault(name, len(self._outputs))

@@ -66,6 +66,8 @@ def new_cache(graph: DecoderGraph, device: Device, rows: int, capacity: int) -> 
 
 def right_padded(tokens: Ints, lengths: Ints, before: Ints) -> Layout:
     """Padding follows the text, and each row's valid tokens are the first of the cache."""
+    if tokens.shape == (1, 1):  # the step that is run most
+        return next_token(tokens, before)
     columns = max(int(lengths.max()), 1)
     after = before + lengths
     # A row without new tokens shows one more, which its next token overwrites: operators that
@@ -82,6 +84,20 @@ def right_padded(tokens: Ints, lengths: Ints, before: Ints) -> Layout:
         before=before,
         after=after,
         columns=int(before.max()),
+    )
+
+
+def next_token(tokens: Ints, before: Ints) -> Layout:
+    """One token (1,1) for a single row: nothing is padded, whatever the mode."""
+    past = int(before[0])
+    return Layout(
+        ids=tokens,
+        mask=np.ones((1, past + 1), np.int64),
+        positions=before[:, None],
+        last=np.zeros(1, np.int64),
+        before=before,
+        after=before + 1,
+        columns=past,
     )
 
 
@@ -227,6 +243,8 @@ class GrowingCache:
 
     def lay(self, tokens: Ints, lengths: Ints) -> Layout:
         """See :class:`Cache`; only a row without tokens may take fewer than the others."""
+        if tokens.shape == (1, 1):
+            return next_token(tokens, self.lengths)
         new = int(lengths.max())
         total = self._columns + new
         after = self.lengths + lengths

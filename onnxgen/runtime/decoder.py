@@ -8,12 +8,13 @@ Letters: B rows of the batch, b rows of a group, S new tokens, P past, T = P+S, 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxgen.errors import CapacityError, OptionError, UnsupportedModelError
+from onnxgen.errors import CapacityError, OptionError, SessionError, UnsupportedModelError
 from onnxgen.graph.decoder import DecoderGraph, Logits, Mode
 from onnxgen.graph.shapes import ITEM_BYTES
 from onnxgen.runtime.binding import Binding
@@ -64,10 +65,22 @@ class DecoderModel:
             )
         self.vocab_size = graph.vocab_size
 
-    @property
+    @cached_property
     def extends(self) -> bool:
-        """Whether several tokens may follow a cache: traced branches for later steps take one."""
-        return self.later is self.first and not self.graph.merged
+        """Whether several tokens may follow a cache.
+
+        Branches and graphs that were traced for later steps may hold for one token only; and some
+        exports build masks that fail for several, which only a trial shows.
+        """
+        if self.later is not self.first or self.graph.merged or self.graph.step_size == 1:
+            return False
+        trial = _Group(self, np.arange(1), 3, Cancel(), self.vocab_size)
+        try:
+            for tokens in ([[0]], [[0, 0]]):
+                trial.forward(np.array(tokens), np.array([len(tokens[0])]))
+        except SessionError:
+            return False
+        return True
 
     def start(self, capacity: int) -> "Decoder":
         """A decoder with empty caches, for sequences of up to ``capacity`` tokens each.
@@ -102,7 +115,7 @@ class Decoder:
         The array is valid until the next call; logits of rows that got no token mean nothing.
         CapacityError if a row would grow too long.
         """
-        self._admit(tokens, lengths)
+        after = self._admit(tokens, lengths)
         if len(self._groups) == 1:
             logits = self._groups[0].run(tokens, lengths)
         else:
@@ -110,17 +123,17 @@ class Decoder:
             for group in self._groups:
                 if lengths[group.rows].any():
                     logits[group.rows] = group.run(tokens[group.rows], lengths[group.rows])
-        self.lengths = self.lengths + lengths
+        self.lengths = after
         return logits
 
     def step_all(self, tokens: Ints, lengths: Ints) -> Floats:
         """Like :meth:`step`, but the logits (B,S,V) after each token; zeros in padding."""
-        self._admit(tokens, lengths)
+        after = self._admit(tokens, lengths)
         logits = np.zeros((*tokens.shape, self.vocab_size), np.float32)
         for group in self._groups:
             if lengths[group.rows].any():
                 logits[group.rows] = group.run_all(tokens[group.rows], lengths[group.rows])
-        self.lengths = self.lengths + lengths
+        self.lengths = after
         return logits
 
     def reorder(self, rows: Sequence[int] | Ints) -> None:
@@ -160,19 +173,21 @@ class Decoder:
         """Frees the caches."""
         self._groups = []
 
-    def _admit(self, tokens: Ints, lengths: Ints) -> None:
-        """Checks the new tokens and puts rows that cannot share a batch into groups."""
+    def _admit(self, tokens: Ints, lengths: Ints) -> Ints:
+        """Puts rows that cannot share a batch into groups; the rows' lengths after the step."""
         if not self._groups:
             self.lengths = np.zeros(len(tokens), np.int64)
             self._groups = [self._group(rows) for rows in self._alike(lengths)]
         else:
             self._part(lengths)
-        if (self.lengths + lengths).max() > self.capacity:
+        after = self.lengths + lengths
+        if after.max() > self.capacity:
             raise CapacityError(
-                f"a sequence of {(self.lengths + lengths).max()} tokens",
+                f"a sequence of {after.max()} tokens",
                 wanted=f"at most the {self.capacity} that were reserved",
                 do="start with a larger capacity",
             )
+        return after
 
     def _group(self, rows: Ints) -> "_Group":
         return _Group(self.model, rows, self.capacity, self._cancel, self.vocab_size)
@@ -234,6 +249,8 @@ class _Group:
 
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
+        if tokens.shape[1] == 1:
+            return self._run(tokens, lengths)
         if len(self.rows) > 1 and self._row_by_row(lengths):
             logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
             for row, group, own, count in self._singly(tokens, lengths):
@@ -255,7 +272,7 @@ class _Group:
                 logits[row, : own.shape[1]] = group.run_all(own, count)[0]
         else:
             for starts, own, counts in self._pieces(tokens, lengths):
-                layout, memory, shape = self._forward(own, counts, every=True)
+                layout, memory, shape = self.forward(own, counts, every=True)
                 whole = self._floats(memory, shape)  # (b,S,V)
                 for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
                     end = layout.last[row] + 1
@@ -290,12 +307,13 @@ class _Group:
         new, started = int(lengths.max()), bool(self.cache.lengths.any())
         if self.graph.step_size == 1 or (started and not self.model.extends):
             return 1
+        fits = max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16)
         # GroupQueryAttention again; where rows cannot be told apart, a batch takes one by one.
         apart = self.graph.mode is Mode.IN_PLACE and not self.graph.states
         if len(self.rows) > 1 and self.graph.lengths is not None and not apart:
             return 1 if started else new
-        if self.model.extends and self.graph.logits_kind is Logits.FULL:
-            return max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16)
+        if self.graph.logits_kind is Logits.FULL and new > fits and self.model.extends:
+            return fits
         return new
 
     def _pieces(self, tokens: Ints, lengths: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
@@ -316,7 +334,7 @@ class _Group:
 
     def _run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) of one run."""
-        layout, memory, shape = self._forward(tokens, lengths)
+        layout, memory, shape = self.forward(tokens, lengths)
         rows, columns, vocab = shape
         if columns == 1:
             return self._floats(memory, (rows, vocab))
@@ -327,7 +345,7 @@ class _Group:
         device.take((memory, (rows * columns, vocab)), (picked, (rows, vocab)), 0, indices, item)
         return self._floats(picked, (rows, vocab))
 
-    def _forward(
+    def forward(
         self, tokens: Ints, lengths: Ints, every: bool = False
     ) -> tuple[Layout, Memory, tuple[int, int, int]]:
         """Runs the graph once; the memory and shape (b,S or 1,V) of its logits."""
@@ -337,7 +355,8 @@ class _Group:
         graph = self.graph if started else self.model.first_graph
         binding = self._bindings.get(id(session)) or Binding(session, self.model.device)
         self._bindings[id(session)] = binding
-        last_column = not every and bool((layout.last == layout.ids.shape[1] - 1).all())
+        columns = layout.ids.shape[1]
+        last_column = columns == 1 or (not every and bool((layout.last == columns - 1).all()))
         for name, values in feeds(graph, layout, last_column):
             binding.write(name, values)
         if self.model.embedder is not None:

@@ -67,4 +67,4 @@ def conform(values: Array, port: Port) -> Array:
         values = values[..., None]
     if values.ndim > rank:
         values = values.reshape(values.shape[:rank])
-    return values.astype(port.dtype, copy=False)
+    return values if values.dtype.name == port.dtype else values.astype(port.dtype)

@@ -30,6 +30,17 @@ def generation_defaults(files: ModelFiles) -> dict[str, Any]:
     return {key: model[key] for key in GENAI_IDS if model.get(key) is not None}
 
 
+def graph_config(files: ModelFiles) -> dict[str, Any]:
+    """The sizes that graphs may leave open, by config.json's names, from either config file."""
+    decoder = _genai(files).get("decoder")
+    sizes = {}
+    if isinstance(decoder, Mapping):
+        names = {"head_dim": "head_size"}
+        keys = ("head_dim", "hidden_size", "num_attention_heads", "num_key_value_heads")
+        sizes = {key: decoder[names.get(key, key)] for key in keys if names.get(key, key) in decoder}
+    return {**sizes, **files.json("config.json")}
+
+
 def context_length(files: ModelFiles) -> int | None:
     """How many tokens the model was made for, None where no file says."""
     config = files.json("config.json")

@@ -14,7 +14,7 @@ from onnxgen.generation.results import Generation, Piece, Step
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.runtime.decoder import Decoder, DecoderModel
 from onnxgen.runtime.embeddings import Embedder
-from onnxgen.tasks.defaults import context_length, generation_defaults
+from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
 from onnxgen.text.stream import TextStream
 from onnxgen.text.tokenizer import Tokenizer
 
@@ -33,7 +33,7 @@ class TextGeneration:
         self, files: ModelFiles, *, device: str = "cpu", threads: int | None = None
     ) -> None:
         self.files = files
-        config = files.json("config.json")
+        config = graph_config(files)
         graphs = {role: path for role, path in files.graphs.items() if role.startswith("decoder")}
         facts = {role: DecoderGraph.load(path, config) for role, path in graphs.items()}
         embed = files.graphs.get("embed_tokens")

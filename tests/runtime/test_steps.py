@@ -49,11 +49,15 @@ def test_prompt_in_pieces(fixture, columns):
     model = fixture.model()
     pieces = feed(model.start(80 if model.graph.capacity.rows is None else 60), rows, columns)
     whole = [model.start(60).step(*padded([row]))[0].copy() for row in rows]
-    np.testing.assert_allclose(pieces, whole, atol=2e-2 if is_half(fixture) else 2e-4)
+    np.testing.assert_allclose(pieces, whole, atol=tolerance(fixture))
 
 
-def is_half(fixture: FixtureModel) -> bool:
-    return any(s.dtype == "float16" for s in fixture.facts()["decoder"].slots)
+def tolerance(fixture: FixtureModel) -> float:
+    """Half precision rounds; quantised kernels compute one token and several in other ways."""
+    graph = fixture.facts()["decoder"]
+    if fixture.expected.get("dtype") in {"int4", "q8", "q4"}:
+        return 1.5
+    return 2e-2 if any(s.dtype == "float16" for s in graph.slots) else 2e-4
 
 
 @every_model
@@ -65,7 +69,7 @@ def test_all_logits_equal_those_step_by_step(fixture):
         decoder = model.start(40)
         single = [decoder.step(np.array([[t]]), np.ones(1, np.int64))[0].copy() for t in prompt]
         np.testing.assert_allclose(
-            every[row, : len(prompt)], single, atol=2e-2 if is_half(fixture) else 2e-4
+            every[row, : len(prompt)], single, atol=tolerance(fixture)
         )
 
 
