@@ -1,0 +1,203 @@
+"""Builds folders of fixtures/models: python -m oracle --builder PYTHON --work DIR --out DIR NAME..."""
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+import transformers
+from transformers import GenerationConfig, PreTrainedModel
+
+from . import exporters, expectations, fixtures, graphs, tokens
+from .expectations import NEW
+from .families import FAMILIES
+from .fixtures import Fixture
+from .replay import Replay
+
+JSON = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="oracle")
+    parser.add_argument("--builder", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # sums in one order, so that a rebuild gives the same numbers
+    chosen = fixtures.choose(options.names)
+    for family in dict.fromkeys(fixture.family for fixture in chosen):
+        model, expected = make_checkpoint(family, options.work)
+        for fixture in chosen:
+            if fixture.family == family:
+                print(build(fixture, model, expected, options), flush=True)
+
+
+def make_checkpoint(family: str, work: Path) -> tuple[PreTrainedModel, JSON]:
+    """Writes WORK/FAMILY (weights, tokenizer); returns the model and what transformers says of it."""
+    folder = work / family
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with exporters.quiet(work / "log.txt"):
+        model, expected = expectations.search(FAMILIES[family])
+        model.generation_config = GenerationConfig(
+            bos_token_id=tokens.BOS_ID, eos_token_id=tokens.EOS_ID, pad_token_id=tokens.PAD_ID
+        )
+        model.save_pretrained(folder)
+        tokens.save(folder)
+    return model, expected
+
+
+def build(fixture: Fixture, model: PreTrainedModel, expected: JSON, options: argparse.Namespace) -> str:
+    """Exports, cleans and verifies one folder; returns the line to print about it."""
+    folder = options.work / "exports" / fixture.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    checkpoint = options.work / fixture.family
+    with exporters.quiet(options.work / "log.txt"):
+        fixture.export(options.builder, checkpoint, folder)
+    if fixture.table is not None:
+        np.save(folder / fixture.table, model.get_input_embeddings().weight.detach().numpy())
+    if not (folder / "tokenizer.json").exists():
+        tokens.save(folder)
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    for path in folder.rglob("*.onnx"):
+        graphs.clean(path)
+    facts = describe(fixture, model, expected, folder)
+    (folder / "expected.json").write_text(dump(facts))
+    target = options.out / fixture.name
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder, target)
+    return summary(fixture, facts, folder)
+
+
+def describe(fixture: Fixture, model: PreTrainedModel, expected: JSON, folder: Path) -> JSON:
+    """The content of expected.json, after every file has been run against it."""
+    facts = {
+        "family": fixture.family,
+        "exporter": fixture.exporter,
+        "transformers": transformers.__version__,
+    }
+    parts = {}
+    for dtype, file in fixture.files.items():
+        replay = Replay(
+            folder / file,
+            first=folder / fixture.first if fixture.first else None,
+            table=np.load(folder / fixture.table) if fixture.table else None,
+            head_size=head_size(folder),
+        )
+        check = measure if dtype in fixture.lossy else verify
+        parts[dtype] = check(replay, expected, model)
+    main = parts.pop(next(iter(fixture.files)))
+    facts |= {"dtype": next(iter(fixture.files))} | main
+    return facts | ({"variants": parts} if parts else {})
+
+
+def head_size(folder: Path) -> int | None:
+    """What genai_config.json says of it, where the folder has one."""
+    path = folder / "genai_config.json"
+    return json.loads(path.read_text())["model"]["decoder"]["head_size"] if path.exists() else None
+
+
+def verify(replay: Replay, expected: JSON, _model: PreTrainedModel) -> JSON:
+    """Both naive runs of an fp32 file must give torch's tokens; returns torch's expectations."""
+    prompts = [*expected["prompts"], expected["chat"]["prompt"]]
+    wanted = [*expected["greedy"], expected["chat"]["tokens"]]
+    for prompt, greedy in zip(prompts, wanted, strict=True):
+        for name, run in (("recomputed", replay.recompute), ("cached", replay.cached)):
+            got = run(prompt, len(greedy)).tokens
+            if got != greedy:
+                raise RuntimeError(f"{name} tokens differ from torch's: {got}, wanted {greedy}")
+    return {"reference": "transformers, eager attention, fp32"} | expected
+
+
+def measure(replay: Replay, expected: JSON, model: PreTrainedModel) -> JSON:
+    """Expectations of a file that rounds, from plain onnxruntime.
+
+    They come from recomputation. Activations quantized by the range of the whole input make every
+    token depend on what else is fed in the same step, so that recomputation is another computation
+    than decoding with a cache; there the naive cached run is what counts.
+    """
+    prompts = [wandering(replay, prompt) for prompt in expected["prompts"]]
+    cached = [replay.cached(prompt, NEW) for prompt in prompts]
+    recomputed = [replay.recompute(prompt, NEW).tokens for prompt in prompts]
+    torch_says = [expectations.generate(model, [prompt])[0].tokens for prompt in prompts]
+    rows = [row.tokens for row in cached]
+    same = rows == recomputed
+    index = expected["eos"]["prompt"]
+    stop = expectations.last_new(rows[index])
+    facts = {
+        "reference": f"{'full recompute' if same else 'one row with its cache'}, onnxruntime",
+        "recompute_agrees_for": [leading(a, b) for a, b in zip(rows, recomputed, strict=True)],
+        "torch_agrees_for": [leading(a, b) for a, b in zip(rows, torch_says, strict=True)],
+        "seed": expected["seed"],
+        "prompts": prompts,
+        "greedy": rows,
+        "margins": [round(min(row.margins), 5) for row in cached],
+        "eos": {
+            "eos_token_id": rows[index][stop],
+            "prompt": index,
+            "tokens": rows[index][: stop + 1],
+        },
+    }
+    chat = replay.cached(expected["chat"]["prompt"], NEW)
+    answer = tokens.build().decode(chat.tokens, skip_special_tokens=True)
+    margin = round(min(chat.margins), 5)
+    told = {"tokens": chat.tokens, "text": answer, "margin": margin}
+    return facts | {"chat": expected["chat"] | told}
+
+
+def wandering(replay: Replay, prompt: list[int]) -> list[int]:
+    """The prompt, or a random one of its length, whose tokens are fit for a test."""
+    generator = np.random.default_rng(len(prompt))
+    for _ in range(100):
+        row = replay.cached(prompt, NEW).tokens
+        if len(set(row)) >= expectations.DISTINCT and min(row) >= tokens.SPECIALS:
+            return prompt
+        prompt = generator.integers(tokens.SPECIALS, tokens.VOCAB, len(prompt)).tolist()
+    raise RuntimeError(f"no prompt of length {len(prompt)} gives tokens fit for a test")
+
+
+def leading(row: list[int], other: list[int]) -> int:
+    """How many of the first tokens are equal."""
+    return next((i for i, pair in enumerate(zip(row, other)) if pair[0] != pair[1]), len(row))
+
+
+def summary(fixture: Fixture, facts: JSON, folder: Path) -> str:
+    """One line: name, size, attention operators, distinct tokens, smallest margin."""
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    kinds = set[str]()
+    for path in folder.rglob("*.onnx"):
+        kinds |= graphs.operators(path)
+    hints = sorted(kinds & graphs.TELLING) or ["MatMul, Softmax"]
+    distinct = min(len(set(row)) for row in facts["greedy"])
+    line = f"{fixture.name:18} {size / 1000:5.0f} kB  distinct >= {distinct:2}  {scores(facts)}"
+    for dtype, part in facts.get("variants", {}).items():
+        line += f"  {dtype}: {scores(part)}"
+    return f"{line}  {', '.join(hints)}"
+
+
+def scores(facts: JSON) -> str:
+    """The smallest margin and, where the file rounds, for how many tokens torch agrees."""
+    text = f"margin {min(facts['margins']):.4f}"
+    if "torch_agrees_for" in facts:
+        text += f"  torch agrees for {facts['torch_agrees_for']}"
+    return text
+
+
+def dump(value: JSON) -> str:
+    """JSON with one key a line and each list of numbers on one line."""
+    import re
+
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    return re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]).replace("[ ", "["). replace(" ]", "]"), text) + "\n"
+
+
+if __name__ == "__main__":
+    main()
