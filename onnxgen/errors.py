@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 
 class OnnxgenError(Exception):
-    """Base of all errors of this package: what was ``found``, what was ``wanted``, what to ``do``."""
+    """Base of all errors here: what was ``found``, what was ``wanted``, what to ``do``."""
 
     def __init__(self, found: str, wanted: str = "", do: str = "") -> None:
         self.found, self.wanted, self.do = found, wanted, do

@@ -35,9 +35,9 @@ def graph_config(files: ModelFiles) -> dict[str, Any]:
     decoder = _genai(files).get("decoder")
     sizes = {}
     if isinstance(decoder, Mapping):
-        names = {"head_dim": "head_size"}
-        keys = ("head_dim", "hidden_size", "num_attention_heads", "num_key_value_heads")
-        sizes = {key: decoder[names.get(key, key)] for key in keys if names.get(key, key) in decoder}
+        names = ("hidden_size", "num_attention_heads", "num_key_value_heads")
+        sizes = {name: decoder[name] for name in names if name in decoder}
+        sizes |= {"head_dim": decoder["head_size"]} if "head_size" in decoder else {}
     return {**sizes, **files.json("config.json")}
 
 

@@ -21,7 +21,7 @@ from onnxgen.graph.proto import Graph, Port, elem_name
 from onnxgen.graph.roles import roles
 from onnxgen.graph.shapes import CacheSlot
 from onnxgen.runtime.feeds import VALUES
-from onnxgen.tasks.defaults import context_length, generation_defaults
+from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
 from onnxgen.tasks.loading import _check_sessions
 from onnxgen.text.tokenizer import Tokenizer
 
@@ -202,7 +202,7 @@ def _facts(
     except UnsupportedModelError as error:
         refusal = error
     try:
-        config = files.json("config.json")
+        config = graph_config(files)
         facts = {
             role: decoders.inspect(graph, config)
             for role, graph in graphs.items()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, cast, overload
 
 from onnxgen.errors import CapacityError, OptionError, TokenizerError
@@ -138,7 +139,7 @@ class TextGeneration:
             text = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True)
             ids = self.tokenizer.encode(text, add_special_tokens=False)
         else:
-            ids = list(cast(Sequence[int], prompt))
+            ids = [int(token) for token in cast(Sequence[int], prompt)]
             width = self.model.vocab_size
             if bad := [i for i in ids if not 0 <= i < width]:
                 raise OptionError(
@@ -217,11 +218,13 @@ def _is_chat(prompt: Any) -> bool:
 
 def as_list(prompt: Any) -> tuple[list[Prompt], bool]:
     """Prompts as a list, and whether they came as one; OptionError for what is no prompt."""
+    if hasattr(prompt, "tolist"):  # an array of ids
+        prompt = prompt.tolist()
     if isinstance(prompt, str) or _is_chat(prompt):
         return [prompt], False
-    if isinstance(prompt, Sequence) and prompt:
-        if all(isinstance(part, int) for part in prompt):
-            return [list(prompt)], False
+    if isinstance(prompt, Sequence) and prompt and not isinstance(prompt, bytes):
+        if all(isinstance(part, Integral) for part in prompt):
+            return [prompt], False
         if all(isinstance(part, str) or _is_ids_or_chat(part) for part in prompt):
             return list(prompt), True
     raise OptionError(
@@ -231,4 +234,4 @@ def as_list(prompt: Any) -> tuple[list[Prompt], bool]:
 
 
 def _is_ids_or_chat(part: Any) -> bool:
-    return isinstance(part, Sequence) and all(isinstance(p, int | Mapping) for p in part)
+    return isinstance(part, Sequence) and all(isinstance(p, Integral | Mapping) for p in part)

@@ -68,9 +68,7 @@ def test_all_logits_equal_those_step_by_step(fixture):
     for row, prompt in enumerate(rows):
         decoder = model.start(40)
         single = [decoder.step(np.array([[t]]), np.ones(1, np.int64))[0].copy() for t in prompt]
-        np.testing.assert_allclose(
-            every[row, : len(prompt)], single, atol=tolerance(fixture)
-        )
+        np.testing.assert_allclose(every[row, : len(prompt)], single, atol=tolerance(fixture))
 
 
 @every_model
@@ -94,7 +92,7 @@ def test_rewound_rows_forget(fixture):
     model = fixture.model()
     rows = [fixture.prompts[i] for i in (2, 1)]
     decoder = model.start(60)
-    decoder.step(*padded([row + [5, 7, 9] for row in rows]))
+    decoder.step(*padded([[*row, 5, 7, 9] for row in rows]))
     keep = np.array([len(row) - 1 for row in rows])
     if model.graph.states:
         with pytest.raises(UnsupportedModelError, match="states"):

@@ -1,0 +1,74 @@
+"""Options: where they come from, what is refused, how long an answer may be."""
+
+import warnings
+
+import pytest
+
+from onnxgen.errors import OptionError
+from onnxgen.generation.config import GenerationConfig, merge, new_tokens, stop_ids
+
+
+def test_keyword_beats_object_beats_file():
+    file = {"max_new_tokens": 1, "eos_token_id": 1, "pad_token_id": 1}
+    config = GenerationConfig(max_new_tokens=2, eos_token_id=2)
+    merged = merge(file, config, {"max_new_tokens": 3})
+    assert (merged.max_new_tokens, merged.eos_token_id, merged.pad_token_id) == (3, 2, 1)
+
+
+def test_none_is_unset_in_file_and_object_but_a_value_as_keyword():
+    assert merge({"eos_token_id": 5}, GenerationConfig(eos_token_id=None), {}).eos_token_id == 5
+    assert merge({"eos_token_id": 5}, None, {"eos_token_id": None}).eos_token_id is None
+
+
+@pytest.mark.parametrize(("ids", "found"), [(None, set()), (3, {3}), ([3, 4], {3, 4})])
+def test_stop_ids(ids, found):
+    assert stop_ids(GenerationConfig(eos_token_id=ids)) == found
+
+
+@pytest.mark.parametrize(
+    ("file", "prompt", "expected"),
+    [
+        ({}, 4, 256),
+        ({"max_length": 20}, 4, 256),
+        ({"max_length": 448}, 4, 444),
+        ({"max_length": 512}, 1, 511),
+        ({"max_length": 448, "max_new_tokens": 7}, 4, 7),
+    ],
+)
+def test_default_lengths(file, prompt, expected):  # known problem S22
+    assert new_tokens(merge(file, None, {}), prompt) == expected
+
+
+def test_max_length_counts_the_prompt():
+    assert new_tokens(merge({}, None, {"max_length": 30}), 12) == 18
+    with pytest.raises(OptionError, match="30"):
+        new_tokens(merge({}, None, {"max_length": 30}), 30)
+
+
+def test_unknown_option_names_the_nearest():
+    with pytest.raises(OptionError, match="max_new_tokens"):
+        merge({}, None, {"max_new_token": 3})
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "1", True])
+def test_max_new_tokens_must_be_a_positive_whole_number(value):
+    with pytest.raises(ValueError, match="max_new_tokens"):
+        merge({}, None, {"max_new_tokens": value})
+
+
+@pytest.mark.parametrize("value", [-1, "2", [2, -1], [True], 1.0])
+def test_token_ids_must_be_ids(value):
+    with pytest.raises(OptionError, match="eos_token_id"):
+        merge({}, None, {"eos_token_id": value})
+
+
+@pytest.mark.parametrize("name", ["penalty_alpha", "dola_layers", "constraints", "low_memory"])
+def test_methods_that_are_not_offered_are_refused_by_name(name):
+    with pytest.raises(OptionError, match=name):
+        merge({}, None, {name: 1})
+
+
+def test_keys_of_other_purposes_in_a_file_are_left_alone():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        merge({"transformers_version": "4.57.6", "_from_model_config": True}, None, {})
