@@ -1,0 +1,104 @@
+"""``onnxgen generate``: the continuation of a text, or of each line of a file."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from onnxgen.cli import answers, options, output
+from onnxgen.errors import OptionError
+
+EPILOG = """\
+examples:
+  onnxgen generate ./my-export "Once upon a time" --max-new-tokens 100
+  echo "Once upon a time" | onnxgen generate ./my-export
+  onnxgen generate ./my-export -f prompts.txt --json > answers.jsonl
+  onnxgen generate ./my-export "1, 2, 3," -o eos_token_id=[0,2] --stats
+"""
+
+
+def add_parser(commands: options.Commands) -> None:
+    """Adds this command to the program."""
+    parser = commands.add_parser(
+        "generate",
+        usage="%(prog)s MODEL [PROMPT] [options]",
+        help="continue a text",
+        description="Continues a text, as it is: no chat template. The answer streams to stdout.",
+        epilog=EPILOG,
+    )
+    options.add_model(parser)
+    parser.add_argument(
+        "prompt",
+        metavar="PROMPT",
+        nargs="?",
+        help="the text; - or none reads stdin, without its last line break",
+    )
+    parser.add_argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="a prompt a line (- is stdin), run as one batch; one answer a line, in which \\n "
+        "stands for a line break unless --json keeps it exact",
+    )
+    options.add_run(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carries the command out."""
+    keywords = options.generation_arguments(args)
+    prompts = _prompts(args)
+    request = options.load(args).request(prompts, None, keywords)
+    streams = args.file is None and not args.no_stream and not args.json
+    if streams:
+        answers.stream(request)
+    else:
+        answers.finish(request)
+    results = request.results()
+    for result in [] if streams else results:
+        if args.json:
+            output.json_line(answers.as_json(result))
+        else:
+            output.line(result.text if args.file is None else _on_one_line(result.text))
+    if args.stats:
+        output.note(answers.statistics(results))
+    return 0
+
+
+def _prompts(args: argparse.Namespace) -> list[str]:
+    """The prompts; OptionError if there are none, or two places that give some."""
+    if args.file is None:
+        return [_one_prompt(args.prompt)]
+    if args.prompt is not None:
+        raise OptionError("both PROMPT and --file are given", do="give one of them")
+    name = "stdin" if args.file == "-" else args.file
+    lines = (output.read_stdin() if args.file == "-" else _text(args.file)).splitlines()
+    if not lines:
+        raise OptionError(f"{name} is empty", wanted="a prompt in each line")
+    if "" in lines:
+        raise OptionError(
+            f"line {lines.index('') + 1} of {name} is empty", wanted="a prompt in each line"
+        )
+    return lines
+
+
+def _one_prompt(prompt: str | None) -> str:
+    if prompt is None and sys.stdin.isatty():
+        raise OptionError(
+            "there is no prompt",
+            wanted="a PROMPT, or a text on stdin",
+            do='onnxgen generate MODEL "a text"',
+        )
+    return output.read_stdin() if prompt in (None, "-") else prompt
+
+
+def _text(name: str) -> str:
+    try:
+        return Path(name).read_text("utf-8")
+    except OSError as error:
+        raise OptionError(f"{name} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{name} is no text", wanted="UTF-8") from error
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\r", "\\r").replace("\n", "\\n")
