@@ -6,8 +6,8 @@ binds past and present, and moves on once the run is done. Rows keep their own l
 Letters: B rows, S columns of new tokens, P columns in the cache, T = P+S, C capacity in columns.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnxgen.graph.decoder import DecoderGraph, Mode
 from onnxgen.graph.shapes import ITEM_BYTES, CacheSlot
 from onnxgen.runtime.binding import Binding
-from onnxgen.runtime.device import Device
+from onnxgen.runtime.device import Device, Memory, Shape
 
 Ints = NDArray[np.int64]
 
@@ -48,8 +48,11 @@ class Cache(Protocol):
     def advance(self, layout: Layout) -> None:
         """Takes what the run wrote as the past of the next one."""
 
-    def gather(self, rows: Sequence[int] | Ints) -> "Cache":
-        """A cache whose row i is a copy of row ``rows[i]``; this one is left as it was."""
+    def gather(self, rows: Ints, capacity: int | None = None) -> "Cache":
+        """A cache whose row i is a copy of row ``rows[i]``; this one is left as it was.
+
+        ``capacity`` gives it room for as many tokens, if that is more than before.
+        """
 
     def rewind(self, lengths: Ints) -> None:
         """Forgets all but the first ``lengths[i]`` tokens of each row i."""
@@ -125,7 +128,7 @@ class NoCache:
         """Counts the tokens."""
         self.lengths = layout.after
 
-    def gather(self, rows: Sequence[int] | Ints) -> "NoCache":
+    def gather(self, rows: Ints, capacity: int | None = None) -> "NoCache":
         """See :class:`Cache`."""
         other = NoCache(len(rows))
         other.lengths, other._tokens = self.lengths[rows], self._tokens[rows]
@@ -206,21 +209,45 @@ class InPlaceCache:
         for pair in self._states:
             pair.swap()
 
-    def gather(self, rows: Sequence[int] | Ints) -> "InPlaceCache":
+    def gather(self, rows: Ints, capacity: int | None = None) -> "InPlaceCache":
         """See :class:`Cache`."""
-        picked = np.asarray(rows, np.int64)
-        other = InPlaceCache(self.graph, self.device, len(picked), self.capacity)
-        other.lengths = self.lengths[picked]
+        other = object.__new__(InPlaceCache)
+        other.graph, other.device, other.capacity = self.graph, self.device, self.capacity
+        other.lengths, other._sizes = self.lengths[rows], dict(self._sizes)
+        other._buffers, other._offset, other._bound = {}, 0, None
         for slot in self.graph.caches:
-            length = self._sizes[slot.input]
-            source = (self._buffers[slot.input], slot.shape(len(self.lengths), length))
-            target = (other._buffers[slot.input], slot.shape(len(picked), length))
-            indices = folded(picked, slot.batch_factor)
-            item = ITEM_BYTES[slot.dtype]
-            self.device.take(source, target, slot.batch_axis, indices, item)
+            indices = folded(rows, slot.batch_factor)
+            length, memory = self._sizes[slot.input], self._buffers[slot.input]
+            shape, picked = slot.shape(len(self), length), slot.shape(len(rows), length)
+            target = self._taken(slot, memory, (shape, picked), slot.batch_axis, indices)
+            if capacity is not None and not slot.fixed_length and capacity > length:
+                # What stands in the new room means nothing yet: the last row again, for instance.
+                longer = slot.shape(len(rows), capacity)
+                indices = np.minimum(np.arange(capacity), length - 1)
+                target = self._taken(slot, target, (picked, longer), slot.seq_axis or 0, indices)
+                other._sizes[slot.input] = other.capacity = capacity
+            other._buffers[slot.input] = target
+        other._states = [_Pair(s, self.device, len(rows), 0) for s in self.graph.states]
         for mine, theirs in zip(self._states, other._states, strict=True):
-            _copy(mine, theirs, picked, len(self.lengths))
+            _copy(mine, theirs, rows, len(self))
         return other
+
+    def _taken(
+        self,
+        slot: CacheSlot,
+        memory: Memory,
+        shapes: tuple[Shape, Shape],
+        axis: int,
+        indices: Ints,
+    ) -> Memory:
+        """New memory of the second shape with slices of ``memory``, which has the first."""
+        item = ITEM_BYTES[slot.dtype]
+        target = self.device.memory(prod(shapes[1]) * item)
+        self.device.take((memory, shapes[0]), (target, shapes[1]), axis, indices, item)
+        return target
+
+    def __len__(self) -> int:
+        return len(self.lengths)
 
     def rewind(self, lengths: Ints) -> None:
         """See :class:`Cache`; rows beyond the length are overwritten in time."""
@@ -274,13 +301,13 @@ class GrowingCache:
         for pair in self._pairs:
             pair.swap()
 
-    def gather(self, rows: Sequence[int] | Ints) -> "GrowingCache":
+    def gather(self, rows: Ints, capacity: int | None = None) -> "GrowingCache":
         """See :class:`Cache`."""
-        picked = np.asarray(rows, np.int64)
-        other = GrowingCache(self.graph, self.device, len(picked), self.capacity)
-        other.lengths, other._columns = self.lengths[picked], self._columns
+        room = max(capacity or 0, self.capacity)
+        other = GrowingCache(self.graph, self.device, len(rows), room)
+        other.lengths, other._columns = self.lengths[rows], self._columns
         for mine, theirs in zip(self._pairs, other._pairs, strict=True):
-            _copy(mine, theirs, picked, len(self.lengths), self._columns)
+            _copy(mine, theirs, rows, len(self.lengths), self._columns)
         return other
 
     def rewind(self, lengths: Ints) -> None:

@@ -87,6 +87,11 @@ class DecoderModel:
 
         CapacityError if the graph cannot position as many.
         """
+        self.check(capacity)
+        return Decoder(self, capacity)
+
+    def check(self, capacity: int) -> None:
+        """CapacityError if the graph cannot position ``capacity`` tokens."""
         bound = self.graph.capacity
         if capacity < 1:
             raise OptionError(f"a capacity of {capacity} tokens", wanted="1 or more", do="raise it")
@@ -96,7 +101,6 @@ class DecoderModel:
                 wanted=f"at most {bound.rows} ({bound.reason} of {self.graph.path.name})",
                 do="shorten the prompt or lower max_new_tokens",
             )
-        return Decoder(self, capacity)
 
 
 class Decoder:
@@ -164,6 +168,14 @@ class Decoder:
         for group in self._groups:
             group.cache.rewind(lengths[group.rows])
         self.lengths = lengths
+
+    def reserve(self, capacity: int) -> None:
+        """Makes room for ``capacity`` tokens in each row, where there is less; see ``start``."""
+        self.model.check(capacity)
+        if capacity > self.capacity:
+            groups = self._groups
+            self._groups = [g.gather(np.arange(len(g.rows)), g.rows, capacity) for g in groups]
+            self.capacity = capacity
 
     def cancel(self) -> None:
         """From any thread: the run in progress ends within a node, with CancelledError."""
@@ -241,11 +253,11 @@ class _Group:
         self._bindings: dict[int, Binding] = {}
         self._logits: Memory | None = None
 
-    def gather(self, inside: Ints, rows: Ints) -> "_Group":
+    def gather(self, inside: Ints, rows: Ints, capacity: int | None = None) -> "_Group":
         """A group of copies of this one's rows ``inside``, which are the batch's ``rows``."""
-        cache = self.cache.gather(inside)
-        model, cancel = self.model, self._cancel
-        return _Group(model, rows, self.capacity, cancel, self.vocab_size, cache)
+        cache = self.cache.gather(inside, capacity)
+        room = capacity or self.capacity
+        return _Group(self.model, rows, room, self._cancel, self.vocab_size, cache)
 
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""

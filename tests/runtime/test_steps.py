@@ -154,3 +154,15 @@ def test_caches_are_no_longer_than_asked_for():
     sizes = {memory.nbytes for memory in group.cache._buffers.values()}
     rows, heads, length, width, item = 2, 2, 10, 16, 4
     assert sizes == {rows * heads * length * width * item}
+
+
+@every_model
+def test_more_room_leaves_the_rows_as_they_were(fixture):
+    model, half = fixture.model(), COUNT // 2
+    rows = [fixture.prompts[i] + fixture.greedy[i][:half] for i in (0, 1)]
+    decoder = model.start(max(map(len, rows)))
+    tokens = decoder.step(*padded(rows)).argmax(-1)
+    decoder.reserve(max(map(len, rows)) + half)
+    for step in range(half, COUNT - 1):
+        assert tokens.tolist() == [fixture.greedy[i][step] for i in (0, 1)]
+        tokens = decoder.step(tokens[:, None], np.ones(2, np.int64)).argmax(-1)
