@@ -112,8 +112,8 @@ def run(args: argparse.Namespace) -> int:
     elif sys.stdin.isatty():
         _converse(chat)
     else:
-        for line in sys.stdin:
-            chat.ask(line.rstrip("\r\n"))
+        for line in output.stdin_lines():
+            chat.ask(line.removesuffix("\n"))
     return 0
 
 

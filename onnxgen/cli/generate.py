@@ -71,13 +71,11 @@ def _prompts(args: argparse.Namespace) -> list[str]:
     if args.prompt is not None:
         raise OptionError("both PROMPT and --file are given", do="give one of them")
     name = "stdin" if args.file == "-" else args.file
-    lines = (output.read_stdin() if args.file == "-" else _text(args.file)).splitlines()
-    if not lines:
-        raise OptionError(f"{name} is empty", wanted="a prompt in each line")
+    text = output.read_stdin() if args.file == "-" else _text(args.file).removesuffix("\n")
+    lines = text.split("\n")
     if "" in lines:
-        raise OptionError(
-            f"line {lines.index('') + 1} of {name} is empty", wanted="a prompt in each line"
-        )
+        number = lines.index("") + 1
+        raise OptionError(f"line {number} of {name} is empty", wanted="a prompt in each line")
     return lines
 
 

@@ -113,8 +113,13 @@ def waiting(title: str) -> Iterator[None]:
 
 def read_stdin() -> str:
     """All of stdin but its last line break. OptionError if that is no text."""
+    return "".join(stdin_lines()).removesuffix("\n")
+
+
+def stdin_lines() -> Iterator[str]:
+    """The lines of stdin as they come. OptionError if one is no text."""
     try:
-        return sys.stdin.read().removesuffix("\n").removesuffix("\r")
+        yield from sys.stdin
     except UnicodeDecodeError as error:
         raise OptionError("stdin is no text", wanted="UTF-8") from error
 

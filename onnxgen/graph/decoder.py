@@ -18,7 +18,7 @@ from onnxgen.graph import caches, capacity, lengths
 from onnxgen.graph.caches import GROWN, SHARED, Join
 from onnxgen.graph.lengths import Lengths
 from onnxgen.graph.proto import Graph, Port
-from onnxgen.graph.roles import roles
+from onnxgen.graph.roles import FED, roles
 from onnxgen.graph.shapes import CacheSlot, slot
 
 
@@ -90,6 +90,32 @@ class DecoderGraph:
         graph that cannot generate.
         """
         return inspect(Graph.load(path), config or {})
+
+
+def check_runs(graph: DecoderGraph, *, embedded: bool) -> None:
+    """UnsupportedModelError if the decoder lacks what it cannot run without.
+
+    ``embedded``: there is a graph that makes embeddings of tokens.
+    """
+    name = graph.path.name
+    if "embeds" in graph.inputs and not embedded:
+        raise UnsupportedModelError(
+            f"{name} takes embeddings, and there is no graph that makes them",
+            wanted="embed_tokens.onnx beside it",
+            do="download the repository with all of its sessions",
+        )
+    if foreign := [port.name for role, port in graph.inputs.items() if role not in FED]:
+        raise UnsupportedModelError(
+            f"{name} needs {', '.join(foreign)}",
+            wanted="a decoder that runs on tokens and its own cache",
+            do="name the whole model folder; this version runs decoder-only models",
+        )
+    if graph.vocab_size is None:
+        raise UnsupportedModelError(
+            f"neither the dims nor the weights of {name} say how wide its logits are",
+            wanted="logits with a static last dim",
+            do="export the model again",
+        )
 
 
 def inspect(graph: Graph, config: Mapping[str, Any]) -> DecoderGraph:

@@ -34,6 +34,12 @@ NAMES: Mapping[str, str] = {
     "nonpad_kv_seqlen": "row_length",
 }
 
+# Roles whose values follow from the tokens and the state of the cache.
+FED = frozenset({
+    "ids", "embeds", "per_layer_inputs", "mask", "positions", "token_types", "use_cache", "keep",
+    "cache_position", "last_index", "total_length", "past_length", "write_index", "row_length",
+})  # fmt: skip
+
 # (operator, input number) -> role of the graph input that feeds it directly.
 READERS: Mapping[tuple[str, int], str] = {
     ("GroupQueryAttention", 5): "last_index",

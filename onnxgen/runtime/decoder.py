@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxgen.errors import CapacityError, OptionError, SessionError, UnsupportedModelError
-from onnxgen.graph.decoder import DecoderGraph, Logits, Mode
+from onnxgen.graph.decoder import DecoderGraph, Logits, Mode, check_runs
 from onnxgen.graph.shapes import ITEM_BYTES
 from onnxgen.runtime.binding import Binding
 from onnxgen.runtime.caches import Cache, InPlaceCache, Ints, Layout, new_cache
@@ -46,24 +46,13 @@ class DecoderModel:
         device: str = "cpu",
         threads: int | None = None,
     ) -> None:
-        if "embeds" in graph.inputs and embedder is None:
-            raise UnsupportedModelError(
-                f"{graph.path.name} takes embeddings, and there is no graph that makes them",
-                wanted="embed_tokens.onnx beside it",
-                do="download the repository with all of its sessions",
-            )
+        check_runs(graph, embedded=embedder is not None)
         self.graph = later or graph
         self.first = Session(graph.path, device=device, threads=threads)
         self.later = Session(later.path, device=device, threads=threads) if later else self.first
         self.first_graph, self.embedder = graph, embedder
         self.device = Device(self.first.device, self.first.device_id)
-        if graph.vocab_size is None:
-            raise UnsupportedModelError(
-                f"nothing in {graph.path.name} says how wide its logits are",
-                wanted="logits with a static last dim",
-                do="export the model again",
-            )
-        self.vocab_size = graph.vocab_size
+        self.vocab_size = graph.vocab_size or 0
 
     @cached_property
     def extends(self) -> bool:

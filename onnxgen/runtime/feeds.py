@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxgen.errors import UnsupportedModelError
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.proto import Port
 from onnxgen.runtime.caches import Layout
@@ -43,12 +42,6 @@ def feeds(graph: DecoderGraph, layout: Layout, last_column: bool) -> Iterator[tu
             yield port.name, conform(np.array(int(last_column)), port)
         elif role in VALUES:
             yield port.name, conform(VALUES[role](layout), port)
-        elif role not in {"embeds", "per_layer_inputs"}:
-            raise UnsupportedModelError(
-                f"{graph.path.name} needs the input {port.name!r}",
-                wanted="a decoder that runs on tokens and its own cache",
-                do="load the whole model folder with the task that fits it",
-            )
 
 
 def conform(values: Array, port: Port) -> Array:

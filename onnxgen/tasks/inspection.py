@@ -20,9 +20,8 @@ from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.proto import Graph, Port, elem_name
 from onnxgen.graph.roles import roles
 from onnxgen.graph.shapes import CacheSlot
-from onnxgen.runtime.feeds import VALUES
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
-from onnxgen.tasks.loading import _check_sessions
+from onnxgen.tasks.loading import check_sessions
 from onnxgen.text.tokenizer import Tokenizer
 
 GREETING = [{"role": "user", "content": "Hello"}]
@@ -196,11 +195,7 @@ def _facts(
     files: ModelFiles, graphs: Mapping[str, Graph]
 ) -> tuple[DecoderGraph | None, OnnxgenError | None]:
     """The facts about the graph of later steps, and why the model cannot run, if so."""
-    refusal: OnnxgenError | None = None
-    try:
-        _check_sessions(files)
-    except UnsupportedModelError as error:
-        refusal = error
+    decoder: DecoderGraph | None = None
     try:
         config = graph_config(files)
         facts = {
@@ -208,34 +203,20 @@ def _facts(
             for role, graph in graphs.items()
             if role.startswith("decoder")
         }
+        decoder = facts.get("decoder_with_past", facts["decoder"])
+        check_sessions(files)
+        decoders.check_runs(decoder, embedded="embed_tokens" in graphs)
     except UnsupportedModelError as error:
-        return None, refusal or error
-    decoder = facts.get("decoder_with_past", facts["decoder"])
-    return decoder, refusal or _lacking(decoder, graphs)
+        return decoder, _whole(files) or error
+    return decoder, None
 
 
-def _lacking(decoder: DecoderGraph, graphs: Mapping[str, Graph]) -> UnsupportedModelError | None:
-    """What the decoder needs and neither its graph nor another session gives."""
-    name = decoder.path.name
-    if "embeds" in decoder.inputs and "embed_tokens" not in graphs:
-        return UnsupportedModelError(
-            f"{name} takes embeddings, and there is no graph that makes them",
-            wanted="embed_tokens.onnx beside it",
-            do="download the repository with all of its sessions",
-        )
-    fed = {*VALUES, "keep", "embeds", "per_layer_inputs"}
-    if foreign := [port.name for role, port in decoder.inputs.items() if role not in fed]:
-        return UnsupportedModelError(
-            f"{name} needs {', '.join(foreign)}",
-            wanted="a decoder that runs on tokens and its own cache",
-            do="name the whole model folder; this version runs decoder-only models",
-        )
-    if decoder.vocab_size is None:
-        return UnsupportedModelError(
-            f"neither the dims nor the weights of {name} say how wide its logits are",
-            wanted="logits with a static last dim",
-            do="export the model again",
-        )
+def _whole(files: ModelFiles) -> UnsupportedModelError | None:
+    """The refusal of the model as a whole, which says more than that of its decoder."""
+    try:
+        check_sessions(files)
+    except UnsupportedModelError as error:
+        return error
     return None
 
 

@@ -40,11 +40,12 @@ def load(
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise OptionError(f"threads is {threads!r}", wanted="a whole number of 1 or more")
     files = resolve(model, dtype=dtype, revision=revision, token=token, offline=offline)
-    _check_sessions(files)
+    check_sessions(files)
     return TextGeneration(files, device=device, threads=threads)
 
 
-def _check_sessions(files: ModelFiles) -> None:
+def check_sessions(files: ModelFiles) -> None:
+    """UnsupportedModelError for models that no task of this version runs."""
     if "encoder" in files.graphs:
         raise UnsupportedModelError(
             f"{files.source} is an encoder-decoder",

@@ -28,6 +28,7 @@ class Tokenizer:
     too, is a TokenizerError.
 
     Attributes:
+        backend: the tokenizer of the tokenizers library; its panics are no Exceptions.
         special_tokens: name (``bos_token``, ..., ``additional_special_tokens``) to token or list
             of tokens, as chat templates see them.
         padding_side: where a batch of prompts is filled up.
@@ -37,7 +38,7 @@ class Tokenizer:
     """
 
     def __init__(self, loaded: Loaded, chat_template: ChatTemplate | None = None) -> None:
-        self._backend = loaded.backend
+        self.backend = loaded.backend
         self.special_tokens = loaded.special_tokens
         self.padding_side: Side = loaded.padding_side
         self.chat_template = chat_template
@@ -45,7 +46,7 @@ class Tokenizer:
         self.drops_timestamps = loaded.whisper
         self._special = frozenset(
             token.content
-            for token in self._backend.get_added_tokens_decoder().values()
+            for token in self.backend.get_added_tokens_decoder().values()
             if token.special
         )
         self._tokens: dict[int, str | None] = {}  # seen ids
@@ -63,7 +64,7 @@ class Tokenizer:
     @cached_property
     def vocab_size(self) -> int:
         """How many tokens there are, added ones too; the model's logits are often wider."""
-        return int(self._backend.get_vocab_size())
+        return int(self.backend.get_vocab_size())
 
     @cached_property
     def bos_token_id(self) -> int | None:
@@ -90,7 +91,7 @@ class Tokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of ``text``; with ``add_special_tokens``, those before and after it too."""
         with native("encode a text"):
-            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
@@ -103,7 +104,7 @@ class Tokenizer:
         if skip_special_tokens and self.prompt_ids is not None:
             checked = _without_prompt(checked, *self.prompt_ids)
         with native("decode ids"):
-            text: str = self._backend.decode(checked, skip_special_tokens=skip_special_tokens)
+            text: str = self.backend.decode(checked, skip_special_tokens=skip_special_tokens)
         if self.cleans_up:
             text = clean_up(text)
         return drop_timestamps(text) if self.drops_timestamps else text
@@ -111,13 +112,13 @@ class Tokenizer:
     def token_to_id(self, token: str) -> int | None:
         """The id of exactly this ``token``, None if there is none."""
         with native("look up a token"):
-            found: int | None = self._backend.token_to_id(token)
+            found: int | None = self.backend.token_to_id(token)
         return found
 
     def id_to_token(self, id: int) -> str | None:  # noqa: A002
         """The token as the vocabulary spells it, None for an id beyond the vocabulary."""
         with native("look up an id"):
-            token: str | None = self._backend.id_to_token(_id(id))
+            token: str | None = self.backend.id_to_token(_id(id))
         return token
 
     def visible_token(self, token_id: int, skip_special_tokens: bool) -> str | None:
@@ -133,7 +134,7 @@ class Tokenizer:
     def stream_plan(self) -> Plan | None:
         """How ids are decoded one by one, None if they can't be."""
         with native("read its decoder"):
-            return plan(self._backend.decoder, self._backend.get_vocab)
+            return plan(self.backend.decoder, self.backend.get_vocab)
 
     @cached_property
     def prompt_ids(self) -> tuple[int, int] | None:

@@ -95,7 +95,7 @@ def _push_newlines(newline):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [("", "is empty"), (f"{Z}\n\n{Z}", "line 2 of"), (None, "cannot be read")]
+    ("content", "says"), [("", "line 1 of"), (f"{Z}\n\n{Z}", "line 2 of"), (None, "cannot be read")]
 )
 def test_a_file_without_prompts_is_a_usage_error(content, says, tmp_path, capsys):
     file = tmp_path / "prompts.txt"
@@ -103,6 +103,16 @@ def test_a_file_without_prompts_is_a_usage_error(content, says, tmp_path, capsys
         file.write_text(content)
     assert main(["generate", MODEL, "-f", str(file)]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["generate", MODEL], ["chat", MODEL], ["chat", MODEL, "-m", "-"]]
+)
+def test_stdin_that_is_no_text_is_a_usage_error(words):
+    process = start(*words, env={"PYTHONIOENCODING": "utf-8:strict"})
+    out, err = process.communicate(b"caf\xe9", timeout=60)
+    assert (process.returncode, out) == (2, b"")
+    assert err.startswith(b"onnxgen: error: stdin is no text")
 
 
 def test_no_prompt_at_a_terminal_is_a_usage_error(capsys, monkeypatch):

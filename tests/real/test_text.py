@@ -40,7 +40,7 @@ def test_prompts(tokenizer):
 
 def test_encoding_costs_what_the_library_costs(tokenizer):
     text = "The quick brown fox jumps over the lazy dog. " * 1100  # about 10,000 words
-    backend = tokenizer._backend
+    backend = tokenizer.backend
 
     def best(function):
         times = []
