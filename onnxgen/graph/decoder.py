@@ -73,6 +73,11 @@ class DecoderGraph:
         return tuple(s for s in self.slots if s.join is Join.STATE)
 
     @property
+    def rewinds(self) -> bool:
+        """Whether the last tokens can be forgotten: not in states, nor what a window dropped."""
+        return not self.states and not any(s.evicts for s in self.slots)
+
+    @property
     def layers(self) -> int:
         """How many layers keep a cache or a state."""
         return len({s.layer for s in self.slots})
@@ -278,6 +283,8 @@ def _ragged(
         return full, "padding follows the text" if full else "logits are those of the last column"
     if any(s.join is Join.SHARED_MHA for s in slots):
         return False, "past_sequence_length is one number for all rows"
+    if any(s.evicts for s in slots):
+        return False, "the caches of sliding windows drop rows, equally many for all"
     if counted is Lengths.MASK_LENGTH:
         return False, "valid rows are counted by the mask's length, not its values"
     return True, "each row counts its own valid rows; padding follows the text"

@@ -39,6 +39,7 @@ class CacheSlot:
     batch_factor: int = 1  # cache rows per row of the batch: heads, where they are folded into B
     fixed_length: int | None = None  # a declared static length of the sequence axis
     window: int | None = None
+    evicts: bool = False  # rows that leave the window are dropped from the cache
 
     def shape(self, batch: int, length: int = 0) -> tuple[int, ...]:
         """The shape for ``batch`` rows (B) and ``length`` cached tokens (P)."""
@@ -83,7 +84,8 @@ def slot(graph: Graph, name: str, path: Path, config: Mapping[str, Any]) -> Cach
         else:
             sizes.append(_hidden_size(graph, port, axis, path, config))
     length = port.shape[seq] if seq is not None else None
-    window = attributes(path.node).get("local_window_size", -1) if path.node else -1
+    node = attributes(path.node) if path.node else {}
+    window = node.get("local_window_size", -1)
     return CacheSlot(
         input=name,
         output=path.output,
@@ -98,6 +100,7 @@ def slot(graph: Graph, name: str, path: Path, config: Mapping[str, Any]) -> Cach
         batch_factor=factor,
         fixed_length=length if isinstance(length, int) and length > 0 else None,
         window=window if window > 0 else None,
+        evicts=bool(node.get("sliding_window_cache", 0)),
     )
 
 

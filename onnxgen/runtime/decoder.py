@@ -144,11 +144,11 @@ class Decoder:
     def rewind(self, lengths: Ints) -> None:
         """Forgets all but each row's first ``lengths[i]`` tokens.
 
-        UnsupportedModelError where the graph keeps states: these cannot go back.
+        UnsupportedModelError where the graph keeps states or drops rows: these cannot go back.
         """
-        if self.model.graph.states and (lengths < self.lengths).any():
+        if not self.model.graph.rewinds and (lengths < self.lengths).any():
             raise UnsupportedModelError(
-                f"{self.model.graph.path.name} keeps recurrent or convolution states",
+                f"{self.model.graph.path.name} keeps states or drops what leaves a window",
                 wanted="a cache that can forget its last tokens",
                 do="start again with the whole prompt",
             )
