@@ -270,10 +270,12 @@ class GrowingCache:
 
     def lay(self, tokens: Ints, lengths: Ints) -> Layout:
         """See :class:`Cache`; only a row without tokens may take fewer than the others."""
-        if tokens.shape == (1, 1):
-            return next_token(tokens, self.lengths)
         new = int(lengths.max())
         total = self._columns + new
+        if total > self.capacity:
+            self._widen(total)
+        if tokens.shape == (1, 1) and self._columns == self.lengths[0]:
+            return next_token(tokens, self.lengths)
         after = self.lengths + lengths
         columns = np.arange(total)
         real = columns[self._columns :] >= total - after[:, None]  # (B,S)
@@ -301,6 +303,16 @@ class GrowingCache:
         for pair in self._pairs:
             pair.swap()
 
+    def _widen(self, columns: int) -> None:
+        """Makes room for ``columns`` and half as many again.
+
+        The capacity bounds a row's tokens; with the padding on the left it may have more columns.
+        """
+        rows, self.capacity = len(self.lengths), columns + columns // 2
+        for index, pair in enumerate(self._pairs):
+            self._pairs[index] = _Pair(pair.slot, self.device, rows, self.capacity)
+            _copy(pair, self._pairs[index], np.arange(rows), rows, self._columns)
+
     def gather(self, rows: Ints, capacity: int | None = None) -> "GrowingCache":
         """See :class:`Cache`."""
         room = max(capacity or 0, self.capacity)
@@ -308,21 +320,30 @@ class GrowingCache:
         other.lengths, other._columns = self.lengths[rows], self._columns
         for mine, theirs in zip(self._pairs, other._pairs, strict=True):
             _copy(mine, theirs, rows, len(self.lengths), self._columns)
+        # Padding that only rows left behind needed.
+        other._cut(self._columns - int(other.lengths.max()), self._columns)
         return other
 
     def rewind(self, lengths: Ints) -> None:
         """See :class:`Cache`; all rows must lose equally many tokens."""
-        keep = self._columns - int((self.lengths - lengths)[0])
+        self._cut(0, self._columns - int((self.lengths - lengths)[0]))
+        self.lengths = np.array(lengths)
+
+    def _cut(self, start: int, stop: int) -> None:
+        """Keeps the columns from ``start`` to ``stop`` only."""
+        if (start, stop) == (0, self._columns):
+            return
         rows = len(self.lengths)
-        for pair in self._pairs if keep < self._columns else ():
+        for pair in self._pairs:
             slot = pair.slot
-            assert slot.seq_axis is not None  # states are never rewound
+            if slot.seq_axis is None:
+                continue
             source = (pair.past, slot.shape(rows, self._columns))
-            target = (pair.present, slot.shape(rows, keep))
+            target = (pair.present, slot.shape(rows, stop - start))
             item = ITEM_BYTES[slot.dtype]
-            self.device.take(source, target, slot.seq_axis, np.arange(keep), item)
+            self.device.take(source, target, slot.seq_axis, np.arange(start, stop), item)
             pair.swap()
-        self._columns, self.lengths = keep, np.array(lengths)
+        self._columns = stop - start
 
 
 def _copy(mine: _Pair, theirs: _Pair, rows: Ints, count: int, columns: int = 0) -> None:

@@ -63,7 +63,7 @@ class DecoderModel:
         """
         if self.later is not self.first or self.graph.merged or self.graph.step_size == 1:
             return False
-        trial = _Group(self, np.arange(1), 3, Cancel(), self.vocab_size)
+        trial = _Group(self, np.arange(1), 3, Cancel())
         try:
             for tokens in ([[0]], [[0, 0]]):
                 trial.forward(np.array(tokens), np.array([len(tokens[0])]))
@@ -71,13 +71,15 @@ class DecoderModel:
             return False
         return True
 
-    def start(self, capacity: int) -> "Decoder":
+    def start(self, capacity: int, *, prefill_chunk_size: int | None = None) -> "Decoder":
         """A decoder with empty caches, for sequences of up to ``capacity`` tokens each.
 
-        CapacityError if the graph cannot position as many.
+        ``prefill_chunk_size`` bounds how many tokens of a prompt run at once; graphs that take only
+        one token behind a cache run a prompt as a whole. CapacityError if the graph cannot
+        position as many tokens.
         """
         self.check(capacity)
-        return Decoder(self, capacity)
+        return Decoder(self, capacity, prefill_chunk_size)
 
     def check(self, capacity: int) -> None:
         """CapacityError if the graph cannot position ``capacity`` tokens."""
@@ -95,8 +97,8 @@ class DecoderModel:
 class Decoder:
     """Sequences in progress. Not for use by several threads at once, but for :meth:`cancel`."""
 
-    def __init__(self, model: DecoderModel, capacity: int) -> None:
-        self.model, self.capacity = model, capacity
+    def __init__(self, model: DecoderModel, capacity: int, chunk: int | None = None) -> None:
+        self.model, self.capacity, self._chunk = model, capacity, chunk
         self.vocab_size = model.vocab_size
         self.lengths: Ints = np.zeros(0, np.int64)
         self._groups: list[_Group] = []
@@ -174,6 +176,14 @@ class Decoder:
         """Frees the caches."""
         self._groups = []
 
+    def detach(self) -> "Decoder":
+        """A decoder with these sequences; this one is left without."""
+        other = Decoder(self.model, self.capacity, self._chunk)
+        other.lengths, other._groups, self._groups = self.lengths, self._groups, []
+        for group in other._groups:
+            group.cancel = other._cancel
+        return other
+
     def _admit(self, tokens: Ints, lengths: Ints) -> Ints:
         """Puts rows that cannot share a batch into groups; the rows' lengths after the step."""
         if not self._groups:
@@ -191,7 +201,7 @@ class Decoder:
         return after
 
     def _group(self, rows: Ints) -> "_Group":
-        return _Group(self.model, rows, self.capacity, self._cancel, self.vocab_size)
+        return _Group(self.model, rows, self.capacity, self._cancel, chunk=self._chunk)
 
     def _alike(self, lengths: Ints) -> list[Ints]:
         """The rows that may run together."""
@@ -232,12 +242,12 @@ class _Group:
         rows: Ints,
         capacity: int,
         cancel: Cancel,
-        vocab_size: int,
         cache: Cache | None = None,
+        chunk: int | None = None,
     ) -> None:
         self.model, self.rows, self.capacity = model, rows, capacity
-        self.graph = model.graph
-        self.vocab_size, self._cancel = vocab_size, cancel
+        self.graph, self.vocab_size = model.graph, model.vocab_size
+        self.cancel, self._chunk = cancel, chunk
         self.cache = cache or new_cache(model.graph, model.device, len(rows), capacity)
         self._bindings: dict[int, Binding] = {}
         self._logits: Memory | None = None
@@ -246,7 +256,7 @@ class _Group:
         """A group of copies of this one's rows ``inside``, which are the batch's ``rows``."""
         cache = self.cache.gather(inside, capacity)
         room = capacity or self.capacity
-        return _Group(self.model, rows, room, self._cancel, self.vocab_size, cache)
+        return _Group(self.model, rows, room, self.cancel, cache, self._chunk)
 
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
@@ -298,7 +308,7 @@ class _Group:
             count = lengths[row]
             view = cache.row(row)
             one = np.arange(1)
-            group = _Group(self.model, one, self.capacity, self._cancel, self.vocab_size, view)
+            group = _Group(self.model, one, self.capacity, self.cancel, view, self._chunk)
             yield row, group, tokens[row : row + 1, :count], lengths[row : row + 1]
             cache.lengths = cache.lengths.copy()
             cache.lengths[row] = view.lengths[0]
@@ -309,11 +319,14 @@ class _Group:
         if self.graph.step_size == 1 or (started and not self.model.extends):
             return 1
         fits = max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16)
+        if self._chunk is not None:
+            fits = min(fits, self._chunk)
         # GroupQueryAttention again; where rows cannot be told apart, a batch takes one by one.
         apart = self.graph.mode is Mode.IN_PLACE and not self.graph.states
         if len(self.rows) > 1 and self.graph.lengths is not None and not apart:
             return 1 if started else new
-        if self.graph.logits_kind is Logits.FULL and new > fits and self.model.extends:
+        bounded = self.graph.logits_kind is Logits.FULL or self._chunk is not None
+        if bounded and new > fits and self.model.extends:
             return fits
         return new
 
@@ -361,13 +374,13 @@ class _Group:
         for name, values in feeds(graph, layout, last_column):
             binding.write(name, values)
         if self.model.embedder is not None:
-            self.model.embedder.feed(binding, graph, layout.ids, self._cancel)
+            self.model.embedder.feed(binding, graph, layout.ids, self.cancel)
         self.cache.bind(binding, layout)
         shape = self._logits_shape(graph, layout, last_column)
         memory = self._logits_memory(shape)
         dims = (shape[0], shape[2]) if graph.logits_kind is Logits.FLAT else shape
         binding.fill(graph.logits.name, graph.logits.elem_type, dims, memory)
-        binding.run(self._cancel)
+        binding.run(self.cancel)
         self.cache.advance(layout)
         return layout, memory, shape
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from onnxgen.errors import CancelledError, CapacityError, UnsupportedModelError
+from onnxgen.generation.loop import Clock, Row, greedy, run
 from onnxgen.runtime import decoder as runtime
 from tests.fixture_models import FixtureModel, decode, found, padded
 
@@ -166,3 +167,17 @@ def test_more_room_leaves_the_rows_as_they_were(fixture):
     for step in range(half, COUNT - 1):
         assert tokens.tolist() == [fixture.greedy[i][step] for i in (0, 1)]
         tokens = decoder.step(tokens[:, None], np.ones(2, np.int64)).argmax(-1)
+
+
+@every_model
+def test_a_short_row_may_go_on_long_after_a_long_one_ended(fixture):
+    """Each row within the capacity, but padding on the left and the answer together beyond it."""
+    model, count = fixture.model(), 24
+    rows = [
+        Row(0, fixture.prompts[3], 2, frozenset()),
+        Row(1, fixture.prompts[0], count, frozenset()),
+    ]
+    decoder = model.start(max(len(row.prompt) + row.budget - 1 for row in rows))
+    for _ in run(decoder, rows, greedy, Clock()):
+        pass
+    assert rows[1].tokens == fixture.greedy[0][:count]
