@@ -1,5 +1,6 @@
 """Carrying out a request for a person who watches, waits and may press Ctrl-C."""
 
+import argparse
 import signal
 import socket
 import sys
@@ -13,7 +14,13 @@ from onnxgen.errors import CancelledError
 
 if TYPE_CHECKING:
     from onnxgen.generation.results import Generation
-    from onnxgen.tasks.text_generation import Request
+    from onnxgen.tasks.request import Request
+
+
+def may_stream(args: argparse.Namespace, request: "Request") -> bool:
+    """Whether an answer is shown while it comes: one row, settled token by token."""
+    single = request.beams == 1 and request.copies == 1
+    return single and not args.no_stream and not args.json
 
 
 def stream(request: "Request", said: list[str] | None = None) -> None:
@@ -22,7 +29,7 @@ def stream(request: "Request", said: list[str] | None = None) -> None:
     ``said`` gets what was printed, also where an error or Ctrl-C cuts the answer short.
     """
     said = [] if said is None else said
-    with interruptible(request.decoder.cancel):
+    with interruptible(request.cancel):
         try:
             for piece in request.pieces():
                 said.append(piece.text)
@@ -41,7 +48,7 @@ def finish(request: "Request") -> None:
     several = len(request.rows) > 1
     show = None if several else True  # None: where stderr is a terminal
     bar = tqdm(total=len(request.rows), unit="prompt", leave=False, disable=show)
-    with bar, interruptible(request.decoder.cancel):
+    with bar, interruptible(request.cancel):
         for step in request.steps():
             bar.update(sum(reason is not None for reason in step.finish_reasons))
 
@@ -82,11 +89,17 @@ def interruptible(cancel: Callable[[], None]) -> Iterator[None]:
 def as_json(result: "Generation") -> dict[str, Any]:
     """An answer in JSON types; times are milliseconds."""
     timings = result.timings
+    told = {
+        "sequence_score": result.sequence_score,
+        "token_logprobs": result.token_logprobs,
+        "top_logprobs": result.top_logprobs,
+    }
     return {
         "text": result.text,
         "tokens": list(result.tokens),
         "finish_reason": result.finish_reason,
         "prompt_tokens": result.prompt_tokens,
+        **{name: value for name, value in told.items() if value is not None},
         "timings": {
             "prefill_ms": round(timings.prefill_ms, 3),
             "per_token_ms": [round(lap, 3) for lap in timings.per_token_ms],

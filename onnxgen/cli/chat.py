@@ -76,18 +76,19 @@ class Chat:
         request = self.model.request([[*self.messages, question]], None, self.keywords)
         said: list[str] = []
         try:
-            if self.args.no_stream or self.args.json:
+            streams = answers.may_stream(self.args, request)
+            if not streams:
                 answers.finish(request)
-                said.append(request.results()[0].text)
+                said.append(request.results()[0][0].text)
             else:
                 answers.stream(request, said)
         finally:
             if answer := "".join(said):
                 self.messages += [question, {"role": "assistant", "content": answer}]
-        results = request.results()
+        results = request.results()[0]
         if self.args.json:
             output.json_line(answers.as_json(results[0]))
-        elif self.args.no_stream:
+        elif not streams:
             output.line(results[0].text)
         if self.args.stats:
             output.note(answers.statistics(results))

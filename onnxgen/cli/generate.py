@@ -48,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
     keywords = options.generation_arguments(args)
     prompts = _prompts(args)
     request = options.load(args).request(prompts, None, keywords)
-    streams = args.file is None and not args.no_stream and not args.json
+    streams = args.file is None and answers.may_stream(args, request)
     if streams:
         answers.stream(request)
     else:
         answers.finish(request)
-    results = request.results()
+    results = [answer for answers_ in request.results() for answer in answers_]
     for result in [] if streams else results:
         if args.json:
             output.json_line(answers.as_json(result))

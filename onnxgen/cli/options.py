@@ -13,6 +13,36 @@ if TYPE_CHECKING:
 Commands = Any  # what ArgumentParser.add_subparsers returns has no public type
 
 
+# The options of a generation. Listed here, since the command line is read before anything heavy is
+# imported; a test holds the list equal to GenerationConfig's.
+SWITCHES = (
+    "renormalize_logits", "remove_invalid_values", "output_scores",
+    "logprobs", "use_cache",
+)  # fmt: skip
+HELP = {
+    "max_new_tokens": ("N", "end an answer after N tokens"),
+    "seed": ("N", "make sampling repeatable"),
+    "temperature": ("T", "flatten (above 1) or sharpen (below) the distribution"),
+    "top_k": ("K", "draw from the K best tokens only"),
+    "top_p": ("P", "draw from the best tokens that hold the share P of the probability"),
+    "min_p": ("P", "leave out tokens below the share P of the best one's probability"),
+    "num_beams": ("N", "search with N beams"),
+    "num_return_sequences": ("N", "give N answers"),
+    "repetition_penalty": ("X", "divide the scores of tokens that were there before by X"),
+    "stop_strings": ("TEXT", "end an answer that comes to contain TEXT, or one of a JSON list"),
+}
+VALUES = (
+    *HELP, "max_length", "min_length", "min_new_tokens", "max_time", "eos_token_id", "bos_token_id",
+    "pad_token_id", "decoder_start_token_id", "seeds", "rng", "typical_p", "epsilon_cutoff",
+    "eta_cutoff", "length_penalty", "early_stopping", "guidance_scale", "sequence_bias",
+    "logit_bias", "presence_penalty", "frequency_penalty", "encoder_repetition_penalty",
+    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+    "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
+    "exponential_decay_length_penalty", "watermarking_config", "top_logprobs",
+    "prefill_chunk_size",
+)  # fmt: skip
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     """MODEL, and how to get its files."""
     parser.add_argument(
@@ -46,9 +76,20 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--threads", type=int, metavar="N", help="threads within an operator (default: all cores)"
     )
-    group = parser.add_argument_group("generation")
+    group = parser.add_argument_group(
+        "generation", "the options of transformers' GenerationConfig, and a few of onnxgen's own"
+    )
+    for name in SWITCHES:
+        flag = "--" + name.replace("_", "-")
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, help=argparse.SUPPRESS)
+    for name in VALUES:
+        flag, told = "--" + name.replace("_", "-"), HELP.get(name)
+        metavar, text = told or ("VALUE", argparse.SUPPRESS)
+        group.add_argument(flag, type=_value, metavar=metavar, help=text)
     group.add_argument(
-        "--max-new-tokens", type=int, metavar="N", help="end an answer after N tokens"
+        "--do-sample",
+        action=argparse.BooleanOptionalAction,
+        help="draw tokens instead of taking the best",
     )
     group.add_argument(
         "-o",
@@ -58,8 +99,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_assignment,
         metavar="KEY=VALUE",
-        help="any option of transformers' GenerationConfig, the value in JSON or as bare text; "
-        "may be repeated",
+        help="any other option, the value in JSON or as bare text; may be repeated. Each is also "
+        "an option of its own: -o top_p=0.9 is --top-p 0.9",
     )
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -83,15 +124,20 @@ def _dtype(text: str) -> str | dict[str, str]:
     return {name: dtype for name, _, dtype in pairs}
 
 
+def _value(text: str) -> Any:
+    """A value in JSON, or a bare text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _assignment(text: str) -> tuple[str, Any]:
     """``KEY=VALUE``; a value that is no JSON is a text."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+    return name, _value(value)
 
 
 def model_arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -103,9 +149,9 @@ def generation_arguments(args: argparse.Namespace) -> dict[str, Any]:
     """The keywords of a generation. OptionError before anything slow is begun."""
     from onnxgen.generation.config import merge
 
-    given = list(args.options)
-    if args.max_new_tokens is not None:
-        given.append(("max_new_tokens", args.max_new_tokens))
+    own = ("do_sample", *SWITCHES, *VALUES)
+    given = [(name, getattr(args, name)) for name in own if getattr(args, name) is not None]
+    given += args.options
     keywords = dict(given)
     if len(keywords) < len(given):
         names = [name for name, _ in given]

@@ -1,16 +1,17 @@
 """``GenerationConfig``: what may be asked of a generation, and how three places to ask merge.
 
-Names and meanings are those of transformers' class of the same name. A keyword of the call beats
-a ``GenerationConfig`` of the caller, that the model's generation_config.json, that the default.
-None means unset, except as a keyword, where it switches the option off.
+Names and meanings are those of transformers' class of the same name; those that are onnxgen's own
+say so. A keyword of the call beats a ``GenerationConfig`` of the caller, that the model's
+generation_config.json, that the default. None means unset, except as a keyword, where it switches
+the option off.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from onnxgen.errors import OptionError
+from onnxgen.generation.checks import number, whole
 
 DEFAULTS: Mapping[str, Any] = {
     "do_sample": False,
@@ -25,25 +26,19 @@ DEFAULTS: Mapping[str, Any] = {
     "eta_cutoff": 0.0,
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
     "length_penalty": 1.0,
     "early_stopping": False,
     "no_repeat_ngram_size": 0,
     "encoder_no_repeat_ngram_size": 0,
     "renormalize_logits": False,
     "remove_invalid_values": False,
-    "use_cache": True,
+    "output_scores": False,
+    "logprobs": False,
+    "top_logprobs": 0,
+    "rng": "philox",
 }
-
-# Options that only act when sampling, and are void without it.
-SAMPLING = frozenset({
-    "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff",
-})  # fmt: skip
-
-# What this version carries out.
-SUPPORTED = frozenset({
-    "max_new_tokens", "max_length", "eos_token_id", "bos_token_id", "pad_token_id",
-    "decoder_start_token_id", "use_cache",
-})  # fmt: skip
 
 # Methods that transformers itself has moved out of its package.
 REFUSED = frozenset({
@@ -52,10 +47,22 @@ REFUSED = frozenset({
 })  # fmt: skip
 
 
+# Options of transformers that this package will not, or cannot yet, carry out.
+LATER = frozenset({"prompt_lookup_num_tokens", "token_healing", "assistant_early_exit"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig:
-    """Options of a generation; None is unset. See transformers for each one's meaning."""
+    """Options of a generation; None is unset. See transformers for each one's meaning.
 
+    onnxgen's own are ``seed`` (an int, the same for each prompt) or ``seeds`` (one a prompt),
+    ``rng`` ("philox", or "torch" for the draws of torch's CPU generator), ``logit_bias`` (id to
+    bias), ``presence_penalty``, ``frequency_penalty``, ``logprobs`` and ``top_logprobs`` (how many
+    of the best log-probabilities of each step to keep) as in OpenAI's API. ``use_cache`` is
+    accepted, and changes nothing: tokens are the same either way.
+    """
+
+    # length and end
     max_new_tokens: int | None = None
     max_length: int | None = None
     min_length: int | None = None
@@ -66,7 +73,11 @@ class GenerationConfig:
     bos_token_id: int | None = None
     pad_token_id: int | list[int] | None = None
     decoder_start_token_id: int | list[int] | None = None
+    # choice
     do_sample: bool | None = None
+    seed: int | None = None
+    seeds: list[int] | None = None
+    rng: str | None = None
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -74,16 +85,22 @@ class GenerationConfig:
     typical_p: float | None = None
     epsilon_cutoff: float | None = None
     eta_cutoff: float | None = None
-    num_beams: int | None = None
     num_return_sequences: int | None = None
+    # beams
+    num_beams: int | None = None
     length_penalty: float | None = None
     early_stopping: bool | str | None = None
+    # scores
+    guidance_scale: float | None = None
+    sequence_bias: Any = None
+    logit_bias: Mapping[int, float] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     encoder_repetition_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
     encoder_no_repeat_ngram_size: int | None = None
     bad_words_ids: list[list[int]] | None = None
-    sequence_bias: Any = None
     forced_bos_token_id: int | None = None
     forced_eos_token_id: int | list[int] | None = None
     suppress_tokens: list[int] | None = None
@@ -91,18 +108,18 @@ class GenerationConfig:
     exponential_decay_length_penalty: list[float] | None = None
     renormalize_logits: bool | None = None
     remove_invalid_values: bool | None = None
-    guidance_scale: float | None = None
     watermarking_config: Any = None
-    prompt_lookup_num_tokens: int | None = None
+    # what is done and told
+    output_scores: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
     prefill_chunk_size: int | None = None
-    token_healing: bool | None = None
     use_cache: bool | None = None
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "GenerationConfig":
         """From a generation_config.json; keys of other purposes are left to who needs them."""
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in known})
+        return cls(**{name: value for name, value in values.items() if name in OPTIONS})
 
     def set_options(self) -> dict[str, Any]:
         """The options that are set."""
@@ -111,6 +128,11 @@ class GenerationConfig:
 
 
 OPTIONS = frozenset(f.name for f in fields(GenerationConfig))
+FLAGS = frozenset({
+    "do_sample", "renormalize_logits", "remove_invalid_values", "output_scores", "logprobs",
+    "use_cache",
+})  # fmt: skip
+IDS = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id")
 
 
 def merge(
@@ -118,62 +140,79 @@ def merge(
 ) -> GenerationConfig:
     """One configuration from the model's file, the caller's object and the call's keywords.
 
-    OptionError for an unknown keyword, a wrong value, or an option that is not carried out; an
-    option of the file that is not carried out is warned of.
+    Defaults fill what none of them sets. OptionError for an unknown keyword or a wrong value;
+    values that only a processor knows to judge are judged when it is built.
     """
     for name in keywords:
-        if name in REFUSED:
+        if name in REFUSED | LATER:
             raise OptionError(
                 f"{name} is not offered", do="use greedy decoding, sampling or beam search"
             )
         if name not in OPTIONS:
             raise OptionError.unknown(name, OPTIONS, "generate")
+    _refuse_methods(file)
     asked = {**(config.set_options() if config else {}), **keywords}
-    from_file = GenerationConfig.from_json(file).set_options()
-    sampling = asked.get("do_sample", from_file.get("do_sample", False))
-    for name, value in asked.items():
-        if name not in SUPPORTED and _acts(name, value, sampling):
-            raise OptionError(
-                f"{name}={value!r} is not supported by this version", do="leave it out"
-            )
-    unused = [n for n, v in from_file.items() if n not in SUPPORTED | set(asked)]
-    acting = [n for n in unused if _acts(n, from_file[n], sampling)]
-    if acting:
-        warnings.warn(
-            f"the model's generation_config.json asks for {', '.join(sorted(acting))}, which this "
-            "version does not carry out: decoding is greedy",
-            stacklevel=2,
-        )
-    kept = {name: value for name, value in from_file.items() if name in SUPPORTED}
-    merged = {**kept, **asked}
-    if keywords.get("max_new_tokens") is not None and "max_length" not in keywords:
+    merged = {**DEFAULTS, **GenerationConfig.from_json(file).set_options(), **asked}
+    if asked.get("max_new_tokens") is not None and "max_length" not in asked:
         merged.pop("max_length", None)
     _check(merged)
     return GenerationConfig(**merged)
 
 
-def _acts(name: str, value: Any, sampling: Any) -> bool:
-    """Whether the option changes anything at this value."""
-    if value is None or value == DEFAULTS.get(name):
-        return False
-    return bool(sampling) or name not in SAMPLING
+def _refuse_methods(file: Mapping[str, Any]) -> None:
+    """OptionError where the model's file asks for a method that is not offered."""
+    neutral = {"num_beam_groups": 1, "diversity_penalty": 0.0}
+    for name in sorted(REFUSED):
+        if file.get(name) not in (None, False, neutral.get(name)):
+            raise OptionError(
+                f"the model's generation_config.json asks for {name}",
+                do="remove it there, or write a generation_config.json of your own",
+            )
 
 
 def _check(values: Mapping[str, Any]) -> None:
     """OptionError for values of a wrong type or range."""
-    for name in ("max_new_tokens", "max_length"):
-        value = values.get(name)
-        if value is not None and (
-            not isinstance(value, int) or isinstance(value, bool) or value < 1
-        ):
-            raise OptionError(f"{name} is {value!r}", wanted="a whole number of 1 or more")
-    for name in ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id"):
+    for name in ("max_new_tokens", "max_length", "num_beams", "num_return_sequences"):
+        if values.get(name) is not None:
+            whole(name, values[name], 1)
+    for name in ("min_length", "min_new_tokens", "top_logprobs"):
+        if values.get(name) is not None:
+            whole(name, values[name], 0)
+    if values.get("prefill_chunk_size") is not None:
+        whole("prefill_chunk_size", values["prefill_chunk_size"], 1)
+    if values.get("max_time") is not None:
+        number("max_time", values["max_time"], 0, 1e9)
+    for name in FLAGS:
+        if not isinstance(values.get(name) or False, bool):
+            raise OptionError(f"{name} is {values[name]!r}", wanted="True or False")
+    for name in IDS:
         ids = values.get(name)
         for token in ids if isinstance(ids, list | tuple | set | frozenset) else [ids]:
-            if token is None:
-                continue
-            if type(token) is not int or token < 0:
+            if token is not None and (type(token) is not int or token < 0):
                 raise OptionError(f"{name} is {ids!r}", wanted="a token id or a list of them")
+    _check_together(values)
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    """OptionError for values that contradict each other."""
+    beams, returned = values["num_beams"] or 1, values["num_return_sequences"] or 1
+    if returned > beams > 1:
+        raise OptionError(
+            f"num_return_sequences is {returned}, num_beams {beams}",
+            wanted="no more returned sequences than beams",
+            do="raise num_beams",
+        )
+    if returned > 1 and beams == 1 and not values["do_sample"]:
+        raise OptionError(
+            f"num_return_sequences is {returned} with greedy decoding, which has one answer",
+            do="set do_sample=True or num_beams",
+        )
+    if values["early_stopping"] not in (True, False, "never", None):
+        raise OptionError(
+            f"early_stopping is {values['early_stopping']!r}", wanted="True, False or 'never'"
+        )
+    if values["length_penalty"] is not None:
+        number("length_penalty", values["length_penalty"], -100, 100)
 
 
 def stop_ids(config: GenerationConfig) -> frozenset[int]:

@@ -13,6 +13,7 @@ import numpy as np
 from onnxgen.errors import LogitsError
 from onnxgen.generation.protocol import Floats, Ints, Steps
 from onnxgen.generation.results import Step, Timings
+from onnxgen.generation.stopping import Criterion
 
 
 @dataclass(slots=True)
@@ -23,31 +24,40 @@ class Row:
     prompt: Sequence[int]
     budget: int  # new tokens that it may have
     stop_ids: frozenset[int]
+    criterion: Criterion | None = None  # ends it beside stop tokens and budget
+    fed: int = 0  # tokens of the prompt that the decoder holds already
     tokens: list[int] = field(default_factory=list)
     finish_reason: str | None = None
-    ended: float = 0.0
 
     def push(self, token: int) -> None:
         """Takes the next token, and notes whether the row ends with it."""
         self.tokens.append(token)
-        if token in self.stop_ids:
+        if token in self.stop_ids or (self.criterion and self.criterion(self.ids())):
             self.finish_reason = "stop"
         elif len(self.tokens) == self.budget:
             self.finish_reason = "length"
+
+    def ids(self) -> Ints:
+        """Prompt and answer so far."""
+        return np.array([*self.prompt, *self.tokens], np.int64)
 
 
 Choose = Callable[[Floats, Sequence[Row]], Ints]
 
 
 class Clock:
-    """The times of a request's steps."""
+    """The times of a request's steps, and its time limit in seconds."""
 
-    def __init__(self) -> None:
-        self._ticks = [perf_counter()]
+    def __init__(self, limit: float | None = None) -> None:
+        self._ticks, self._limit = [perf_counter()], limit
 
     def tick(self) -> None:
         """Notes the end of a step."""
         self._ticks.append(perf_counter())
+
+    def expired(self) -> bool:
+        """Whether the last step went beyond the time limit."""
+        return self._limit is not None and self._ticks[-1] - self._ticks[0] > self._limit
 
     def timings(self, steps: int) -> Timings:
         """The times up to the end of step number ``steps``, counted from 1."""
@@ -56,19 +66,28 @@ class Clock:
         return Timings(laps[0] if laps else 0.0, tuple(laps[1:]), ticks[-1] - ticks[0])
 
 
-def run(decoder: Steps, rows: Sequence[Row], choose: Choose, clock: Clock) -> Iterator[Step]:
+def run(
+    decoder: Steps, rows: Sequence[Row], choose: Choose, clock: Clock, copies: int = 1
+) -> Iterator[Step]:
     """Steps ``decoder`` until every row has ended; rows that end leave the batch.
 
+    Of ``rows`` each ``copies`` that follow one another have one prompt, which is fed once.
     LogitsError where a model gives NaN or leaves no token to choose. The caller closes the
     decoder.
     """
     live = list(rows)
-    tokens, lengths = padded([row.prompt for row in live])
+    logits = decoder.step(*padded([row.prompt[row.fed :] for row in live[::copies]]))
+    if copies > 1:
+        order = np.arange(len(live)) // copies
+        decoder.reorder(order)
+        logits = logits[order]
     while True:
-        chosen = choose(decoder.step(tokens, lengths), live)  # (B,)
+        chosen = choose(logits, live)  # (B,)
         clock.tick()
         for row, token in zip(live, chosen.tolist(), strict=True):
             row.push(token)
+            if clock.expired():
+                row.finish_reason = row.finish_reason or "length"
         reasons = [row.finish_reason for row in live]
         yield Step([row.index for row in live], chosen.tolist(), reasons)
         kept = [i for i, reason in enumerate(reasons) if reason is None]
@@ -78,7 +97,7 @@ def run(decoder: Steps, rows: Sequence[Row], choose: Choose, clock: Clock) -> It
             decoder.reorder(kept)
             live = [live[i] for i in kept]
             chosen = chosen[kept]
-        tokens, lengths = chosen[:, None], np.ones(len(live), np.int64)
+        logits = decoder.step(chosen[:, None], np.ones(len(live), np.int64))
 
 
 def padded(prompts: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -101,11 +120,14 @@ def greedy(logits: Floats, rows: Sequence[Row]) -> Ints:
 
 
 def refuse(best: Floats, rows: Sequence[Row]) -> None:
-    """LogitsError for the first row whose best logit, of ``best`` (B,), is not finite."""
+    """LogitsError for the first row whose best score, of ``best`` (B,), is not finite."""
     for value, row in zip(best, rows, strict=True):
         if not np.isfinite(value):
+            banned = value == -np.inf
             raise LogitsError(
-                f"the best logit of row {row.index} is {value} in step {len(row.tokens) + 1}",
-                wanted="finite logits",
-                do="try another dtype of the model (fp16 overflows in some), or report the export",
+                f"the best score of row {row.index} is {value} in step {len(row.tokens) + 1}",
+                wanted="a token that is not banned" if banned else "finite logits",
+                do="loosen what bans tokens"
+                if banned
+                else "try another dtype of the model (fp16 overflows in some)",
             )

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True, slots=True)
 class Timings:
@@ -28,7 +31,13 @@ class Generation:
     """The answer to one prompt.
 
     ``tokens`` are the new ones, with the stop token if one was hit; ``text`` leaves special tokens
-    out. ``finish_reason`` is ``stop`` (a stop token came) or ``length`` (no more were allowed).
+    out. ``finish_reason`` is ``stop`` (a stop token, stop string or criterion ended it) or
+    ``length`` (no more tokens, or no more time, was allowed).
+
+    Only when asked for: ``token_logprobs`` and ``top_logprobs`` (id and log-probability), of the
+    processed and normalised scores, an entry a token; ``scores``, the processed scores themselves,
+    (tokens, V), with beams (steps, beams, V). Only of beams: ``sequence_score``, ``beam_indices``
+    and the ``transition_scores`` that add up to it before the length penalty.
     """
 
     text: str
@@ -36,6 +45,12 @@ class Generation:
     finish_reason: str
     prompt_tokens: int
     timings: Timings
+    token_logprobs: tuple[float, ...] | None = None
+    top_logprobs: tuple[tuple[tuple[int, float], ...], ...] | None = None
+    scores: NDArray[np.float32] | None = None
+    sequence_score: float | None = None
+    beam_indices: tuple[int, ...] | None = None
+    transition_scores: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +65,8 @@ class Piece:
     token: int
     row: int = 0
     finish_reason: str | None = None
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,21 @@
 """Text generation: prompts or chats in, answers out, whole or as a stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, cast, overload
 
 from onnxgen.errors import CapacityError, OptionError, TokenizerError
 from onnxgen.files import ModelFiles
 from onnxgen.generation import config as options
 from onnxgen.generation.config import GenerationConfig
-from onnxgen.generation.loop import Clock, Row, greedy, run
-from onnxgen.generation.results import Generation, Piece, Step
+from onnxgen.generation.results import Generation, Piece
 from onnxgen.graph.decoder import DecoderGraph
-from onnxgen.runtime.decoder import Decoder, DecoderModel
+from onnxgen.runtime.decoder import DecoderModel
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
-from onnxgen.text.stream import TextStream
+from onnxgen.tasks.prompts import Message, Prompt, as_list, is_chat
+from onnxgen.tasks.request import FUNCTIONS, Functions, Request
+from onnxgen.tasks.scoring import Score, score
 from onnxgen.text.tokenizer import Tokenizer
-
-Message = Mapping[str, Any]
-# A text, a chat, or token ids.
-Prompt = str | Sequence[Message] | Sequence[int]
 
 
 class TextGeneration:
@@ -88,7 +82,8 @@ class TextGeneration:
 
         A prompt is a text, a chat (a list of messages with ``role`` and ``content``, rendered by
         the model's template) or a list of token ids. ``keywords`` are the options of
-        :class:`GenerationConfig`.
+        :class:`GenerationConfig` and what :class:`onnxgen.tasks.request.Functions` lists. With
+        ``num_return_sequences`` above 1 each prompt has a list of answers.
 
         Raises:
             OptionError: an unknown option or a wrong value.
@@ -99,7 +94,9 @@ class TextGeneration:
         request = self.request(prompts, config, keywords)
         for _ in request.steps():
             pass
-        results = request.results()
+        results: list[Any] = request.results()
+        if request.copies == 1:
+            results = [answers[0] for answers in results]
         return results if several else results[0]
 
     def stream(
@@ -113,29 +110,43 @@ class TextGeneration:
         prompts, _ = as_list(prompt)
         return self.request(prompts, config, keywords).pieces()
 
+    def score(self, text: Prompt, continuation: str | Sequence[int] | None = None) -> Score:
+        """How likely ``continuation`` is behind the prompt ``text``, token by token.
+
+        Without one, how likely ``text`` itself is from its second token on. A continuation that is
+        a text is encoded by itself. OptionError where there is nothing to score.
+        """
+        ids = self.encode(text)
+        if continuation is None:
+            context, scored = ids[:1], ids[1:]
+        elif isinstance(continuation, str):
+            context = ids
+            scored = self.tokenizer.encode(continuation, add_special_tokens=False)
+        else:
+            context, scored = ids, self.encode(continuation)
+        if not scored:
+            raise OptionError("there is no token to score", wanted="one behind the first at least")
+        self._room(len(ids))
+        return score(self.model, context, scored)
+
     def request(
         self,
         prompts: Sequence[Prompt],
         config: GenerationConfig | None,
         keywords: Mapping[str, Any],
-    ) -> "Request":
-        """A checked request, ready to run; its caches are made, so run or close it."""
-        merged = options.merge(self.defaults, config, keywords)
-        stop = options.stop_ids(merged)
-        rows = []
-        for index, prompt in enumerate(prompts):
-            ids = self.encode(prompt)
-            budget = min(options.new_tokens(merged, len(ids)), self._room(len(ids)))
-            rows.append(Row(index, ids, budget, stop))
-        # The last token of a row is returned but never fed.
-        longest = max(len(row.prompt) + row.budget - 1 for row in rows)
-        return Request(rows, self.model.start(longest), self._text())
+    ) -> Request:
+        """A checked request, ready to run."""
+        functions = Functions(**{name: keywords[name] for name in FUNCTIONS if name in keywords})
+        rest = {name: value for name, value in keywords.items() if name not in FUNCTIONS}
+        merged = options.merge(self.defaults, config, rest)
+        ids = [self.encode(prompt) for prompt in prompts]
+        return Request(self.model, self._text(), ids, merged, functions, self._room)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The token ids of a prompt of any kind; OptionError for an empty one."""
         if isinstance(prompt, str):
             ids = self.tokenizer.encode(prompt)
-        elif _is_chat(prompt):
+        elif is_chat(prompt):
             text = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True)
             ids = self.tokenizer.encode(text, add_special_tokens=False)
         else:
@@ -171,67 +182,3 @@ class TextGeneration:
             return self.tokenizer
         except TokenizerError:
             return None  # prompts of token ids need none
-
-
-@dataclass(slots=True)
-class Request:
-    """One run of a batch: rows, the decoder that steps them, and the clock."""
-
-    rows: list[Row]
-    decoder: Decoder
-    tokenizer: Tokenizer | None
-    clock: Clock | None = None
-
-    def steps(self) -> Iterator[Step]:
-        """Runs to the end; frees the caches then, or when closed or failing."""
-        self.clock = Clock()
-        with closing(self.decoder):
-            yield from run(self.decoder, self.rows, greedy, self.clock)
-
-    def pieces(self) -> Iterator[Piece]:
-        """Runs to the end, a piece of text for each token."""
-        streams = [TextStream(self.tokenizer) if self.tokenizer else None for _ in self.rows]
-        for step in self.steps():
-            ended = zip(step.rows, step.tokens, step.finish_reasons, strict=True)
-            for index, token, reason in ended:
-                stream, text = streams[index], ""
-                if stream is not None:
-                    text = stream.push(token)
-                    text += stream.finish() if reason else ""
-                yield Piece(text, token, index, reason)
-
-    def results(self) -> list[Generation]:
-        """The answers, once the steps are done."""
-        assert self.clock is not None
-        return [self._result(row, self.clock) for row in self.rows]
-
-    def _result(self, row: Row, clock: Clock) -> Generation:
-        text = self.tokenizer.decode(row.tokens) if self.tokenizer else ""
-        timings = clock.timings(len(row.tokens))
-        reason = row.finish_reason or "length"
-        return Generation(text, tuple(row.tokens), reason, len(row.prompt), timings)
-
-
-def _is_chat(prompt: Any) -> bool:
-    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping)
-
-
-def as_list(prompt: Any) -> tuple[list[Prompt], bool]:
-    """Prompts as a list, and whether they came as one; OptionError for what is no prompt."""
-    if hasattr(prompt, "tolist"):  # an array of ids
-        prompt = prompt.tolist()
-    if isinstance(prompt, str) or _is_chat(prompt):
-        return [prompt], False
-    if isinstance(prompt, Sequence) and prompt and not isinstance(prompt, bytes):
-        if all(isinstance(part, Integral) for part in prompt):
-            return [prompt], False
-        if all(isinstance(part, str) or _is_ids_or_chat(part) for part in prompt):
-            return list(prompt), True
-    raise OptionError(
-        f"a prompt of type {type(prompt).__name__}" + ("" if prompt else ", which is empty"),
-        wanted="a text, a list of messages, a list of token ids, or a list of such prompts",
-    )
-
-
-def _is_ids_or_chat(part: Any) -> bool:
-    return isinstance(part, Sequence) and all(isinstance(p, Integral | Mapping) for p in part)

@@ -59,8 +59,13 @@ def load(files: ModelFiles) -> Loaded:
     Raises:
         TokenizerError: no tokenizer.json, or it or its configuration is broken.
     """
-    config = dict(files.json(CONFIG) or {})
-    model = files.json("config.json") or {}
+    with native("read its configuration"):
+        return _load(files)
+
+
+def _load(files: ModelFiles) -> Loaded:
+    config = dict(files.json(CONFIG))
+    model = files.json("config.json")
     kind = tokenizer_class(
         config.get("tokenizer_class") or model.get("tokenizer_class"), model.get("model_type")
     )
@@ -137,7 +142,7 @@ def _added_tokens(
     """Id to token of what the configuration adds; older files' special tokens join ``config``."""
     if "added_tokens_decoder" in config:
         return {int(i): _token(fields) for i, fields in config["added_tokens_decoder"].items()}
-    for name, value in (files.json("special_tokens_map.json") or {}).items():
+    for name, value in files.json("special_tokens_map.json").items():
         if name == _ADDITIONAL and isinstance(value, list):
             known = config.get(_ADDITIONAL) or []
             config[name] = known + [token for token in value if token not in known]
@@ -151,7 +156,7 @@ def _added_tokens(
     }
     added = {
         int(i): AddedToken(content, normalized=content not in special, special=content in special)
-        for content, i in (files.json("added_tokens.json") or {}).items()
+        for content, i in files.json("added_tokens.json").items()
     }
     return added | backend.get_added_tokens_decoder()
 

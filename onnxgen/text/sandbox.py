@@ -24,7 +24,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-MAX_SIZE = 16 * 2**20  # characters of a text, items of a list, that a template may make
+MAX_CHARS = 16 * 2**20  # of a text that a template may make
+MAX_ITEMS = 2**20  # of a list
 MAX_STEPS = 5_000_000
 MAX_SECONDS = 20.0
 MAX_BITS = 2**16  # of an integer
@@ -116,7 +117,7 @@ class Environment(ImmutableSandboxedEnvironment):
         elif operator == "*":
             for items, times in ((left, right), (right, left)):
                 if isinstance(items, (str, list, tuple)) and isinstance(times, int):
-                    _fits(len(items) * times)
+                    _fits(len(items) * times, MAX_CHARS if isinstance(items, str) else MAX_ITEMS)
         return _sized(super().call_binop(context, operator, left, right))
 
 
@@ -169,14 +170,17 @@ def _step() -> None:
         budget.step()
 
 
-def _fits(size: int) -> None:
-    if size > MAX_SIZE:
-        raise OverBudgetError(f"a text or list of more than {MAX_SIZE} characters or items")
+def _fits(size: int, limit: int | None = None) -> None:
+    limit = MAX_CHARS if limit is None else limit
+    if size > limit:
+        raise OverBudgetError(f"a text or list of more than {limit} characters or items")
 
 
 def _sized(value: Any) -> Any:
-    if isinstance(value, (str, bytes, list, tuple)):
+    if isinstance(value, (str, bytes)):
         _fits(len(value))
+    elif isinstance(value, (list, tuple)):
+        _fits(len(value), MAX_ITEMS)
     return value
 
 
@@ -211,8 +215,10 @@ def _growth(name: str, value: Any, given: Iterable[Any]) -> None:
     sizes = [len(v) if isinstance(v, str) else v for v in given if isinstance(v, (str, int))]
     largest, text = max(sizes, default=0), value if isinstance(value, str) else ""
     match name:
-        case "center" | "ljust" | "rjust" | "zfill" | "batch" | "slice":
+        case "center" | "ljust" | "rjust" | "zfill":
             _fits(largest)
+        case "batch" | "slice":
+            _fits(largest, MAX_ITEMS)
         case "indent" | "expandtabs":
             _fits(largest * (text.count("\n") + text.count("\t") + 1))
         case "wordwrap":

@@ -83,10 +83,7 @@ class Tokenizer:
 
     def _special_id(self, name: str) -> int | None:
         token = self.special_tokens.get(name)
-        if not isinstance(token, str):
-            return None
-        found = self.token_to_id(token)
-        return found if found is not None or name == "unk_token" else self._special_id("unk_token")
+        return self.token_to_id(token) if isinstance(token, str) else None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of ``text``; with ``add_special_tokens``, those before and after it too."""

@@ -13,6 +13,8 @@ LLAMA = FixtureModel(FIXTURES / "models/llama")
 BLOOM = FixtureModel(FIXTURES / "models/bloom")  # nothing bounds the length of its answers
 Z = "z"  # the text of the first prompt of the llama fixtures, which is one token
 ENDLESS = ["--max-new-tokens", "100000", "-o", "eos_token_id=null"]
+# As long as the expected answers of the fixtures, which nothing ended.
+LENGTH = ["--max-new-tokens", "32", "-o", "eos_token_id=null"]
 
 
 def start(*words: str, **options) -> subprocess.Popen:

@@ -13,7 +13,7 @@ import pytest
 from onnxgen.cli import main
 from onnxgen.files import resolve
 from onnxgen.text.tokenizer import Tokenizer
-from tests.cli.running import BLOOM, ENDLESS, LLAMA, ROOT, run
+from tests.cli.running import BLOOM, ENDLESS, LENGTH, LLAMA, ROOT, run
 
 MODEL = str(LLAMA.folder)
 CHAT = LLAMA.expected["chat"]
@@ -30,14 +30,15 @@ def turn(role: str, content: str) -> str:
 
 
 def test_one_shot_is_the_answer_of_transformers(capsys):
-    assert main(["chat", MODEL, "-m", QUESTION]) == 0
+    assert main(["chat", MODEL, "-m", QUESTION, *LENGTH]) == 0
     assert capsys.readouterr().out == CHAT["text"] + "\n"
-    assert main(["chat", MODEL, "-m", QUESTION, "--no-stream"]) == 0
+    assert main(["chat", MODEL, "-m", QUESTION, "--no-stream", *LENGTH]) == 0
     assert capsys.readouterr().out == CHAT["text"] + "\n"
 
 
 def test_a_message_from_stdin():
-    assert run("chat", MODEL, "-m", "-", stdin=QUESTION + "\n") == (0, CHAT["text"] + "\n", "")
+    said = run("chat", MODEL, "-m", "-", *LENGTH, stdin=QUESTION + "\n")
+    assert said == (0, CHAT["text"] + "\n", "")
 
 
 def test_stdin_is_asked_for_once(capsys):

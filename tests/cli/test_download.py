@@ -3,7 +3,7 @@
 import json
 
 from onnxgen.cli import main
-from tests.cli.running import LLAMA, run
+from tests.cli.running import LENGTH, LLAMA, run
 from tests.fake_hub import FakeHub
 
 NAMES = {
@@ -46,7 +46,7 @@ def test_a_repository_is_fetched_in_one_dtype(tmp_path):
     assert found["folder"].startswith(str(tmp_path))
 
     # The Hub is gone now; the cached copy does, with a warning or, when asked for, without.
-    words = ["generate", "owner/name:q4", "z", "--json"]
+    words = ["generate", "owner/name:q4", "z", "--json", *LENGTH]
     code, out, err = run(*words, env=env)
     assert (code, json.loads(out)["tokens"]) == (0, LLAMA.greedy[0])
     assert err.startswith("onnxgen: warning: the Hub cannot be reached")

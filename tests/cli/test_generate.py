@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from onnxgen.cli import main
-from tests.cli.running import BLOOM, ENDLESS, LLAMA, Z, run, start
+from tests.cli.running import BLOOM, ENDLESS, LENGTH, LLAMA, Z, run, start
 from tests.fixture_models import FIXTURES
 
 MODEL = str(LLAMA.folder)
@@ -22,7 +22,7 @@ def objects(out: str) -> list[dict]:
 
 
 def test_json_holds_the_tokens_of_transformers_and_nothing_else(capsys):
-    assert main(["generate", MODEL, Z, "--json"]) == 0
+    assert main(["generate", MODEL, Z, "--json", *LENGTH]) == 0
     out, err = capsys.readouterr()
     (answer,) = objects(out)
     assert answer["tokens"] == GREEDY
@@ -38,13 +38,13 @@ def test_json_holds_the_tokens_of_transformers_and_nothing_else(capsys):
 
 @pytest.mark.parametrize("more", [[], ["--no-stream"]])
 def test_text_is_that_of_transformers(more, capsys):
-    assert main(["generate", MODEL, CHAT["rendered"], *more]) == 0
+    assert main(["generate", MODEL, CHAT["rendered"], *LENGTH, *more]) == 0
     assert capsys.readouterr().out == CHAT["text"] + "\n"
 
 
 @pytest.mark.parametrize("prompt", [[], ["-"]])
 def test_stdin_is_the_prompt_without_its_last_line_break(prompt):
-    code, out, err = run("generate", MODEL, *prompt, stdin=CHAT["rendered"] + "\n")
+    code, out, err = run("generate", MODEL, *prompt, *LENGTH, stdin=CHAT["rendered"] + "\n")
     assert (code, out, err) == (0, CHAT["text"] + "\n", "")
 
 
@@ -68,9 +68,9 @@ def test_a_prompt_may_stand_behind_options_and_begin_with_a_dash(capsys):
 def test_a_file_runs_as_one_batch_in_order(tmp_path, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(f"{Z}\nWhat is\r\n{Z}\n")
-    assert main(["generate", MODEL, "What is", "--json"]) == 0
+    assert main(["generate", MODEL, "What is", "--json", *LENGTH]) == 0
     (other,) = objects(capsys.readouterr().out)
-    assert main(["generate", MODEL, "-f", str(prompts), "--json"]) == 0
+    assert main(["generate", MODEL, "-f", str(prompts), "--json", *LENGTH]) == 0
     out, err = capsys.readouterr()
     assert [a["tokens"] for a in objects(out)] == [GREEDY, other["tokens"], GREEDY]
     assert err == ""
@@ -122,7 +122,7 @@ def test_no_prompt_at_a_terminal_is_a_usage_error(capsys, monkeypatch):
 
 
 def test_stats_go_to_stderr(capsys):
-    assert main(["generate", MODEL, Z, "--stats", "--json"]) == 0
+    assert main(["generate", MODEL, Z, "--stats", "--json", *LENGTH]) == 0
     out, err = capsys.readouterr()
     assert len(objects(out)) == 1
     number = r"[\d.,]+"
@@ -145,12 +145,12 @@ def test_warnings_are_one_clean_line(tmp_path, capsys):
     folder = tmp_path / "model"
     shutil.copytree(LLAMA.folder, folder)
     config = json.loads((folder / "generation_config.json").read_text())
-    config |= {"repetition_penalty": 1.5, "max_new_tokens": 2}
+    config |= {"min_length": 3, "min_new_tokens": 2, "max_new_tokens": 2}
     (folder / "generation_config.json").write_text(json.dumps(config))
     assert main(["generate", str(folder), Z]) == 0
     err = capsys.readouterr().err
     assert err.startswith("onnxgen: warning: ")
-    assert "repetition_penalty" in err
+    assert "min_length" in err
     assert err.count("\n") == 1
 
 

@@ -12,6 +12,8 @@ from onnxgen.generation.config import GenerationConfig
 from tests.cli.running import LLAMA, python
 from tests.fixture_models import FIXTURES, found
 
+EOS = json.loads((LLAMA.folder / "generation_config.json").read_text())["eos_token_id"]
+
 HANDMADE = found("handmade")
 ITEM = {"float32": 4, "float16": 2}
 
@@ -162,7 +164,7 @@ def test_the_report_of_a_whole_model(capsys):
     assert rows["exporter"].startswith("pytorch ")
     assert rows["tokenizer"] == f"{config['vocab_size']} tokens"
     assert rows["chat"] == "template: default"
-    assert "eos_token_id=266" in rows["generation"]
+    assert f"eos_token_id={EOS}" in rows["generation"]
     assert rows["logits"] == f"float32 for {config['vocab_size']} tokens, of every position"
     bytes_in_kb = (LLAMA.folder / "model.onnx").stat().st_size / 1000
     assert rows["graphs"].split() == ["decoder", "fp32", "model.onnx", f"{bytes_in_kb:.1f}", "kB"]
@@ -236,9 +238,9 @@ def test_a_chat_template_that_fails_is_told(tmp_path, capsys):
 def test_what_ends_an_answer_is_shown_as_a_token(capsys):
     facts = facts_of(LLAMA)
     vocabulary = json.loads((LLAMA.folder / "tokenizer.json").read_text())["model"]["vocab"]
-    (token,) = [token for token, number in vocabulary.items() if number == 266]
-    assert facts["text"]["stop_tokens"] == [{"id": 266, "token": token}]
-    assert f"stops at     266 {token}" in lines_of(LLAMA.folder, capsys)[-2]
+    (token,) = [token for token, number in vocabulary.items() if number == EOS]
+    assert facts["text"]["stop_tokens"] == [{"id": EOS, "token": token}]
+    assert f"stops at     {EOS} {token}" in lines_of(LLAMA.folder, capsys)[-2]
 
 
 def test_generation_defaults_are_options_of_a_generation():

@@ -64,10 +64,10 @@ def test_version(capsys):
         (["generate", "m", "p", "--max-new-token", "3"], "did you mean --max-new-tokens?"),
         (["generate", "m", "p", "--max-new-token=3"], "did you mean --max-new-tokens?"),
         (["generate", "m", "p", "--max-new", "3"], "there is no option --max-new"),
-        (["generate", "m", "p", "--temperature", "3"], "write -o temperature=VALUE"),
+        (["generate", "m", "p", "--tmperature", "3"], "did you mean --temperature?"),
         (["inspect", "m", "--temperature", "3"], "see onnxgen inspect --help"),
         (["generate", "m", "two", "words"], "one argument too many: 'words'"),
-        (["generate", "m", "p", "--max-new-tokens", "many"], "invalid int value: 'many'"),
+        (["generate", "m", "p", "--threads", "many"], "invalid int value: 'many'"),
         (["generate", "m", "p", "-o", "top_k"], "'top_k' is not KEY=VALUE"),
         (["generate", "m", "p", "--dtype", "decoder=,x=q4"], "is not NAME=DTYPE"),
         (["--hlp"], "did you mean --help?"),
@@ -100,3 +100,12 @@ def test_options_are_checked_before_the_model_is_looked_for(words, says, capsys)
     assert out == ""
     assert err.startswith("onnxgen: error: ")
     assert says in err
+
+
+def test_the_command_line_has_every_option_of_the_library():
+    from onnxgen.cli import options
+    from onnxgen.generation.config import OPTIONS
+
+    listed = ["do_sample", *options.SWITCHES, *options.VALUES]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == OPTIONS

@@ -96,7 +96,7 @@ def no_package(place: Path, patch: pytest.MonkeyPatch) -> list[str]:
         pytest.param(generate(f"{MODEL}:q5", "z"), 2, ["q5", "q4"], id="unknown dtype"),
         pytest.param(generate(MODEL, "z", "--dtype", "q4"), 2, ["fp32"], id="absent dtype"),
         pytest.param(generate(MODEL, "z", "-o", "topk=1"), 2, ["'top_k'"], id="unknown option"),
-        pytest.param(generate(MODEL, "z", "-o", "num_beams=4"), 2, ["num_beams"], id="unsupported"),
+        pytest.param(generate(MODEL, "z", "--num-beams", "0"), 2, ["num_beams"], id="no beams"),
         pytest.param(generate(MODEL, "z", "--device", "tpu"), 2, ["tpu", "cuda"], id="device"),
         pytest.param(no_cuda, 1, ["onnxgen[gpu]"], id="no cuda"),
         pytest.param(generate(MODEL, "z", "--threads", "0"), 2, ["threads is 0"], id="threads"),

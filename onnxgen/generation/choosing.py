@@ -1,0 +1,84 @@
+"""From logits to tokens: processors, then the best or a draw, and what is told of the scores.
+
+Letters: B rows still running, V vocabulary, n best log-probabilities.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxgen.generation.loop import Row, greedy
+from onnxgen.generation.protocol import Floats, Ints
+from onnxgen.generation.sampling import Sampler, largest
+from onnxgen.generation.sequences import Processor, Sequences
+
+
+@dataclass(slots=True)
+class Told:
+    """What one row keeps of its steps, an entry for each new token."""
+
+    logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
+    scores: list[Floats] = field(default_factory=list)  # processed, (V,) each
+
+
+class Chooser:
+    """Chooses the tokens of a request's rows, step by step.
+
+    Log-probabilities are those of the processed scores, normalised. ``told[i]`` belongs to the
+    request's row i. ``follow`` is told which rows, by their places before, go on; for processors
+    that keep something by row.
+    """
+
+    def __init__(
+        self,
+        sequences: Sequences,
+        processors: Sequence[Processor] = (),
+        sampler: Sampler | None = None,
+        *,
+        logprobs: bool = False,
+        top_logprobs: int = 0,
+        scores: bool = False,
+        follow: Callable[[Ints], None] = lambda rows: None,
+    ) -> None:
+        self.told = [Told() for _ in range(len(sequences))]
+        self._sequences, self._processors, self._sampler = sequences, processors, sampler
+        self._logprobs, self._top, self._scores = logprobs or top_logprobs > 0, top_logprobs, scores
+        self._follow = follow
+        self._live = list(range(len(sequences)))
+
+    def __call__(self, logits: Floats, rows: Sequence[Row]) -> Ints:
+        """One token (B,) for each of ``rows`` from ``logits`` (B,V), which stay as they are."""
+        live = [row.index for row in rows]
+        if live != self._live:
+            places = np.searchsorted(self._live, live)
+            self._sequences.select(places)
+            self._follow(places)
+            self._live = live
+        changed = self._processors or self._scores
+        scores = np.array(logits, np.float32) if changed else logits
+        for process in self._processors:
+            process(self._sequences, scores)
+        tokens = self._sampler.draw(scores, live) if self._sampler else greedy(scores, rows)
+        self._sequences.append(tokens)
+        if self._logprobs or self._scores:
+            for row, token, own in zip(live, tokens.tolist(), scores, strict=True):
+                self._tell(self.told[row], token, own)
+        return tokens
+
+    def _tell(self, told: Told, token: int, scores: Floats) -> None:
+        if self._scores:
+            told.scores.append(scores)
+        if self._logprobs:
+            norm = normaliser(scores)
+            told.logprobs.append(float(scores[token] - norm))
+            best = largest(scores, self._top) if self._top else ()
+            told.top_logprobs.append([(int(i), float(scores[i] - norm)) for i in best])
+
+
+def normaliser(scores: Floats) -> float:
+    """What makes ``scores`` (V,) log-probabilities when taken off: the log of their exp's sum."""
+    kept = scores[scores > -np.inf]
+    best = kept.max()
+    return float(best + np.log(np.exp(kept - best).sum()))

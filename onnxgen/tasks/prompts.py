@@ -1,0 +1,37 @@
+"""What may be given as a prompt, and how several are told from one."""
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+from onnxgen.errors import OptionError
+
+Message = Mapping[str, Any]
+# A text, a chat, or token ids.
+Prompt = str | Sequence[Message] | Sequence[int]
+
+
+def as_list(prompt: Any) -> tuple[list[Prompt], bool]:
+    """Prompts as a list, and whether they came as one; OptionError for what is no prompt."""
+    if hasattr(prompt, "tolist"):  # an array of ids
+        prompt = prompt.tolist()
+    if isinstance(prompt, str) or is_chat(prompt):
+        return [prompt], False
+    if isinstance(prompt, Sequence) and prompt and not isinstance(prompt, bytes):
+        if all(isinstance(part, Integral) for part in prompt):
+            return [prompt], False
+        if all(isinstance(part, str) or _is_ids_or_chat(part) for part in prompt):
+            return list(prompt), True
+    raise OptionError(
+        f"a prompt of type {type(prompt).__name__}" + ("" if prompt else ", which is empty"),
+        wanted="a text, a list of messages, a list of token ids, or a list of such prompts",
+    )
+
+
+def is_chat(prompt: Any) -> bool:
+    """Whether ``prompt`` is a list of messages."""
+    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping)
+
+
+def _is_ids_or_chat(part: Any) -> bool:
+    return isinstance(part, Sequence) and all(isinstance(p, Integral | Mapping) for p in part)

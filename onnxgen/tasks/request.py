@@ -1,0 +1,304 @@
+"""One request on a decoder: checked before it runs, then run by the method that it asks for."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxgen.errors import OptionError
+from onnxgen.generation import config as options
+from onnxgen.generation import pipeline
+from onnxgen.generation.beams import BeamOptions, Beams, beam_search
+from onnxgen.generation.choosing import Chooser
+from onnxgen.generation.config import GenerationConfig
+from onnxgen.generation.guidance import GuidedSteps
+from onnxgen.generation.hypotheses import Hypothesis
+from onnxgen.generation.loop import Clock, Row, padded, run
+from onnxgen.generation.processors import PrefixFunction, guidance_scale
+from onnxgen.generation.protocol import Steps
+from onnxgen.generation.results import Generation, Piece, Step
+from onnxgen.generation.sampling import Sampler, new_sampler
+from onnxgen.generation.sequences import Sequences
+from onnxgen.generation.stopping import Criterion, any_of, stop_strings
+from onnxgen.runtime.decoder import Decoder, DecoderModel
+from onnxgen.tasks.cache import Cache
+from onnxgen.text.stream import TextStream
+from onnxgen.text.token_bytes import token_bytes
+from onnxgen.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Functions:
+    """What a caller brings beside options.
+
+    ``logits_processor``: functions ``f(ids (L,), scores (V,)) -> scores``, or pairs of a function
+    that makes a state of ``(prompt, new ids newest first, V)`` and one of ``(scores, state)``.
+    ``stopping_criteria``: functions ``f(ids (L,)) -> bool`` that end a row.
+    ``prefix_allowed_tokens_fn(prompt number, ids (L,))``: the ids that may follow.
+    ``negative_prompt_ids``: for guidance, ids for each prompt.
+    ``cache``: of an earlier answer, see :class:`Cache`.
+    """
+
+    logits_processor: Sequence[Any] = ()
+    stopping_criteria: Sequence[Criterion] = ()
+    prefix_allowed_tokens_fn: PrefixFunction | None = None
+    negative_prompt_ids: Sequence[Sequence[int]] | None = None
+    cache: Cache | None = None
+
+
+FUNCTIONS = tuple(Functions.__dataclass_fields__)
+
+
+class Request:
+    """Prompts with all that is to be done with them; runs once.
+
+    ``room`` says how many new tokens may follow a prompt of so many tokens.
+    """
+
+    def __init__(
+        self,
+        model: DecoderModel,
+        tokenizer: Tokenizer | None,
+        prompts: Sequence[Sequence[int]],
+        config: GenerationConfig,
+        functions: Functions,
+        room: Callable[[int], int],
+    ) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self._model, self._functions = model, functions
+        self._prompts = [list(prompt) for prompt in prompts]
+        self._budgets = [
+            min(options.new_tokens(config, len(p)), room(len(p))) for p in self._prompts
+        ]
+        self._stop_ids = options.stop_ids(config)
+        self._criterion = self._criteria()
+        self.beams, self.copies = config.num_beams or 1, config.num_return_sequences or 1
+        self._sampler = self._new_sampler()
+        self._processors = pipeline.build(
+            config,
+            sampling=bool(config.do_sample),
+            beams=self.beams,
+            stop_ids=self._stop_ids,
+            vocab_size=model.vocab_size,
+            custom=functions.logits_processor,
+            prefix_allowed_tokens_fn=functions.prefix_allowed_tokens_fn,
+        )
+        self._beam_options = self._new_beam_options() if self.beams > 1 else None
+        self.rows = self._new_rows()
+        self._guidance = self._scale()
+        self.clock = Clock()
+        self._found: list[Beams] = []
+        self._chooser: Chooser | None = None
+        # The last token of a row is returned but never fed.
+        self._capacity = max(
+            len(p) + b - 1 for p, b in zip(self._prompts, self._budgets, strict=True)
+        )
+        model.check(self._capacity)
+        self._decoder: Decoder | None = None
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def steps(self) -> Iterator[Step]:
+        """Runs to the end; frees the caches then, or when closed or failing.
+
+        Beams give one step, the last.
+        """
+        self.clock = Clock(self.config.max_time)
+        decoder = self._start()
+        steps = self._guided(decoder)
+        with closing(steps):
+            if self._beam_options is not None:
+                self._search(steps, self._beam_options)
+                yield self._outcome()
+                return
+            self._chooser = self._new_chooser()
+            yield from run(steps, self.rows, self._chooser, self.clock, self.copies)
+            if self._functions.cache is not None:
+                self._functions.cache.keep(decoder, [*self.rows[0].prompt, *self.rows[0].tokens])
+
+    def pieces(self) -> Iterator[Piece]:
+        """Runs to the end, a piece of text for each token. OptionError for beams."""
+        if self.beams > 1:
+            raise OptionError(
+                f"a stream of {self.beams} beams, whose tokens are not settled until the end",
+                do="use generate, or num_beams=1",
+            )
+        return self._pieces()
+
+    def _pieces(self) -> Iterator[Piece]:
+        streams = [TextStream(self.tokenizer) if self.tokenizer else None for _ in self.rows]
+        for step in self.steps():
+            for index, token, reason in zip(
+                step.rows, step.tokens, step.finish_reasons, strict=True
+            ):
+                stream, text = streams[index], ""
+                if stream is not None:
+                    text = stream.push(token) + (stream.finish() if reason else "")
+                told = self._chooser.told[index] if self._chooser else None
+                yield Piece(
+                    text,
+                    token,
+                    index,
+                    reason,
+                    told.logprobs[-1] if told and told.logprobs else None,
+                    tuple(told.top_logprobs[-1]) if told and told.top_logprobs else (),
+                )
+
+    def cancel(self) -> None:
+        """From any thread: ends the run within a node, with CancelledError."""
+        if self._decoder is not None:
+            self._decoder.cancel()
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def results(self) -> list[list[Generation]]:
+        """The answers of each prompt, once the steps are done."""
+        if self._beam_options is not None:
+            return [
+                [self._beam_result(i, best, found) for best in found.hypotheses]
+                for i, found in enumerate(self._found)
+            ]
+        each = [self._row_result(row) for row in self.rows]
+        return [each[i : i + self.copies] for i in range(0, len(each), self.copies)]
+
+    def _row_result(self, row: Row) -> Generation:
+        told = self._chooser.told[row.index] if self._chooser else None
+        return Generation(
+            text=self._decoded(row.tokens),
+            tokens=tuple(row.tokens),
+            finish_reason=row.finish_reason or "length",
+            prompt_tokens=len(row.prompt),
+            timings=self.clock.timings(len(row.tokens)),
+            token_logprobs=tuple(told.logprobs) if told and told.logprobs else None,
+            top_logprobs=tuple(map(tuple, told.top_logprobs)) if told and told.logprobs else None,
+            scores=np.stack(told.scores) if told and told.scores else None,
+        )
+
+    def _beam_result(self, prompt: int, best: Hypothesis, found: Beams) -> Generation:
+        return Generation(
+            text=self._decoded(best.tokens),
+            tokens=best.tokens,
+            finish_reason=best.finish_reason,
+            prompt_tokens=len(self._prompts[prompt]),
+            timings=self.clock.timings(len(best.tokens)),
+            token_logprobs=best.token_logprobs,
+            scores=np.stack(found.scores) if found.scores else None,
+            sequence_score=best.score,
+            beam_indices=best.beam_indices,
+            transition_scores=best.transition_scores,
+        )
+
+    def _decoded(self, tokens: Sequence[int]) -> str:
+        return self.tokenizer.decode(tokens) if self.tokenizer else ""
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _criteria(self) -> Criterion | None:
+        found = list(self._functions.stopping_criteria)
+        if self.config.stop_strings is not None:
+            if self.tokenizer is None:
+                raise OptionError(
+                    "stop_strings without a tokenizer", do="put tokenizer.json beside the model"
+                )
+            found.append(stop_strings(self.config.stop_strings, token_bytes(self.tokenizer)))
+        return any_of(found)
+
+    def _new_sampler(self) -> Sampler | None:
+        if not self.config.do_sample:
+            return None
+        return new_sampler(
+            seed=self.config.seed,
+            seeds=self.config.seeds,
+            rng=self.config.rng or "philox",
+            prompts=len(self._prompts),
+            returned=1 if self.beams > 1 else self.copies,
+        )
+
+    def _new_beam_options(self) -> BeamOptions:
+        config = self.config
+        return BeamOptions(
+            num_beams=self.beams,
+            num_return_sequences=self.copies,
+            length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
+            early_stopping=config.early_stopping or False,
+            stop_ids=self._stop_ids,
+        )
+
+    def _new_rows(self) -> list[Row]:
+        copies = 1 if self.beams > 1 else self.copies
+        return [
+            Row(i * copies + j, prompt, budget, self._stop_ids, self._criterion)
+            for i, (prompt, budget) in enumerate(zip(self._prompts, self._budgets, strict=True))
+            for j in range(copies)
+        ]
+
+    def _sequences(self) -> Sequences:
+        prompts = [row.prompt for row in self.rows]
+        ends = [len(row.prompt) + row.budget for row in self.rows]
+        samples = [row.index // (len(self.rows) // len(self._prompts)) for row in self.rows]
+        return Sequences(prompts, ends, samples, self._prompts)
+
+    def _new_chooser(self) -> Chooser:
+        return Chooser(
+            self._sequences(),
+            self._processors,
+            self._sampler,
+            logprobs=bool(self.config.logprobs),
+            top_logprobs=self.config.top_logprobs or 0,
+            scores=bool(self.config.output_scores),
+        )
+
+    def _start(self) -> Decoder:
+        chunk = self.config.prefill_chunk_size
+        cache = self._functions.cache
+        if cache is None:
+            self._decoder = self._model.start(self._capacity, prefill_chunk_size=chunk)
+            return self._decoder
+        if len(self.rows) > 1 or self.beams > 1:
+            raise OptionError("a cache with several rows", wanted="one prompt, one answer")
+        self._decoder, held = cache.resume(self._model, self._prompts[0], self._capacity, chunk)
+        self.rows[0].fed = held
+        return self._decoder
+
+    def _scale(self) -> float | None:
+        value = self.config.guidance_scale
+        if value is None or value == 1:
+            if self._functions.negative_prompt_ids is not None:
+                raise OptionError("negative_prompt_ids without guidance_scale", do="give both")
+            return None
+        if self._functions.cache is not None:
+            raise OptionError("guidance_scale with a cache", do="leave one of them out")
+        return guidance_scale(value)
+
+    def _guided(self, decoder: Decoder) -> Steps:
+        if self._guidance is None:
+            return decoder
+        negatives = self._functions.negative_prompt_ids
+        longest = max(map(len, negatives)) if negatives else 1
+        other = self._model.start(longest + max(self._budgets) - 1)
+        return GuidedSteps(decoder, other, self._guidance, negatives, padded)
+
+    def _search(self, steps: Steps, beam_options: BeamOptions) -> None:
+        self._found = beam_search(
+            steps,
+            self._sequences(),
+            beam_options,
+            self._processors,
+            sampler=self._sampler,
+            criterion=self._criterion,
+            expired=self.clock.expired,
+            keep_scores=bool(self.config.output_scores),
+            logprobs=bool(self.config.logprobs),
+            clock=self.clock,
+        )
+        if self.config.top_logprobs:
+            warnings.warn("top_logprobs does nothing with beams", stacklevel=3)
+
+    def _outcome(self) -> Step:
+        """The best answer of each prompt, by its last token."""
+        best = [found.hypotheses[0] for found in self._found]
+        tokens = [b.tokens[-1] if b.tokens else -1 for b in best]
+        return Step(range(len(best)), tokens, [b.finish_reason for b in best])
