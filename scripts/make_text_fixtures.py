@@ -45,6 +45,7 @@ TEXTS = [
     "<s> </s> <unk> <pad>",
     "<|endoftext|><|im_start|>user\nHi<|im_end|> <|eot_id|>",
     "<|user|> \n Hi<|end|>  <lstrip>x <extra><bos><first><word>",
+    "Hi<s>Hello</s>there <flag>x<sep>",
     "<extra_id_0> fills <extra_id_3>[MASK] [SEP]",
     "<｜User｜>a<｜odd｜>b<tool_call>c<|image|>d<|new|><|missing|>",
     "<|startofprev|> before<|startoftranscript|><|0.00|> Hello<|0.20|>",
@@ -67,7 +68,8 @@ def ids_of(tokenizer: PreTrainedTokenizerFast, seed: int) -> list[list[int]]:
 def tokenizer_golden(folder: Path) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     encoded = [tokenizer.encode(text) for text in TEXTS]
-    lists = ids_of(tokenizer, len(folder.name)) + encoded
+    bare = [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
+    lists = ids_of(tokenizer, len(folder.name)) + bare
     return {
         "class": type(tokenizer).__name__,
         "size": len(tokenizer),
@@ -75,7 +77,7 @@ def tokenizer_golden(folder: Path) -> dict[str, Any]:
         "ids": [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id],
         "padding_side": tokenizer.padding_side,
         "encoded": encoded,
-        "encoded_bare": [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS],
+        "encoded_bare": bare,
         "decoded": [
             [ids, tokenizer.decode(ids), tokenizer.decode(ids, skip_special_tokens=True)]
             for ids in lists
@@ -86,9 +88,7 @@ def tokenizer_golden(folder: Path) -> dict[str, Any]:
 def real_golden(folder: Path) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     prompts = {
-        name: tokenizer.apply_chat_template(
-            CHATS[name], tokenize=False, add_generation_prompt=True
-        )
+        name: tokenizer.apply_chat_template(CHATS[name], tokenize=False, add_generation_prompt=True)
         for name in ("hello", "turns", "system", "unicode")
     }
     return tokenizer_golden(folder) | {"prompts": prompts}

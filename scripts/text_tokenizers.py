@@ -214,9 +214,12 @@ def make_byte_level(root: Path) -> None:
 
     qwen = split_byte_level([end, "<|im_start|>", "<|im_end|>"])
     marks = {str(i): added(t) for i, t in enumerate([end, "<|im_start|>", "<|im_end|>"])}
-    marks |= {"425": added("<tool_call>", False), "426": added("<|new|>")}
+    qwen.add_tokens([AddedToken("<flag>", normalized=False), AddedToken("<sep>", normalized=False)])
+    marks |= {"426": added("<|new|>"), "425": added("<tool_call>", False)}
+    marks |= {"420": added("<flag>"), "421": added("<sep>", False)}
     config = {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": marks}
     config |= {"eos_token": "<|im_end|>", "pad_token": end, "add_bos_token": True}
+    config |= {"sep_token": "<sep>"}
     config |= {"additional_special_tokens": ["<|im_start|>", "<|im_end|>", "<|missing|>"]}
     write(root / "qwen", qwen, config | {"clean_up_tokenization_spaces": False})
 
@@ -235,6 +238,7 @@ def make_byte_level(root: Path) -> None:
     write(root / "llama3", llama3, config)
 
     neox = byte_level([end, "<|padding|>"])
+    neox.enable_padding(pad_id=1, pad_token="<|padding|>")  # the class says that there is none
     config = {"tokenizer_class": "GPTNeoXTokenizer", "add_bos_token": True, "add_eos_token": True}
     write(root / "neox", neox, config | {"split_special_tokens": False})
     write(
@@ -256,12 +260,12 @@ def make_byte_level(root: Path) -> None:
     }
     write(root / "deepseek", deepseek, config)
 
-    converted = byte_level(["<|im_start|>", "<|im_end|>"])  # as made from a GGUF file
+    converted = byte_level(["<|im_start|>", "<|im_end|>"], prefix=True)  # as made from a GGUF file
     converted.decoder = decoders.Sequence(
         [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("▁", " "), decoders.ByteLevel()]
     )
     config = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<|im_start|>", "legacy": True}
-    config |= {"eos_token": "<|im_end|>", "unk_token": "<|im_end|>", "add_prefix_space": None}
+    config |= {"eos_token": "<|im_end|>", "unk_token": "<|im_end|>"}
     config |= {"clean_up_tokenization_spaces": True}
     write(root / "gguf-bytes", converted, config)
 
@@ -276,7 +280,9 @@ def make_byte_level(root: Path) -> None:
     write(root / "whisper", whisper, config | {"unk_token": end, "pad_token": end})
 
     old = byte_level([end])
+    old.add_tokens([AddedToken("<sep>", normalized=False)])
     specials = {"bos_token": added("<bos>"), "eos_token": end, "pad_token": "<pad>"}
+    specials["sep_token"] = "<sep>"
     del specials["bos_token"]["special"]
     specials |= {"additional_special_tokens": ["<extra>", added("<lstrip>", lstrip=True)]}
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 128}

@@ -1,8 +1,9 @@
-"""Builds folders of fixtures/models: python -m oracle --builder PYTHON --work DIR --out DIR NAME..."""
+"""Builds folders of fixtures/models; make_fixtures.py runs it in the oracle environment."""
 
 import argparse
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel
 
-from . import exporters, expectations, fixtures, graphs, tokens
+from . import expectations, exporters, fixtures, graphs, readme, tokens
 from .expectations import NEW
 from .families import FAMILIES
 from .fixtures import Fixture
@@ -37,10 +38,11 @@ def main() -> None:
         for fixture in chosen:
             if fixture.family == family:
                 print(build(fixture, model, expected, options), flush=True)
+    readme.update(options.out.parent / "README.md", options.out)
 
 
 def make_checkpoint(family: str, work: Path) -> tuple[PreTrainedModel, JSON]:
-    """Writes WORK/FAMILY (weights, tokenizer); returns the model and what transformers says of it."""
+    """Writes WORK/FAMILY (weights, tokenizer); returns the model and its expectations."""
     folder = work / family
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -54,7 +56,9 @@ def make_checkpoint(family: str, work: Path) -> tuple[PreTrainedModel, JSON]:
     return model, expected
 
 
-def build(fixture: Fixture, model: PreTrainedModel, expected: JSON, options: argparse.Namespace) -> str:
+def build(
+    fixture: Fixture, model: PreTrainedModel, expected: JSON, options: argparse.Namespace
+) -> str:
     """Exports, cleans and verifies one folder; returns the line to print about it."""
     folder = options.work / "exports" / fixture.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -90,7 +94,7 @@ def describe(fixture: Fixture, model: PreTrainedModel, expected: JSON, folder: P
             folder / file,
             first=folder / fixture.first if fixture.first else None,
             table=np.load(folder / fixture.table) if fixture.table else None,
-            head_size=head_size(folder),
+            dims=open_dims(folder),
         )
         check = measure if dtype in fixture.lossy else verify
         parts[dtype] = check(replay, expected, model)
@@ -99,10 +103,14 @@ def describe(fixture: Fixture, model: PreTrainedModel, expected: JSON, folder: P
     return facts | ({"variants": parts} if parts else {})
 
 
-def head_size(folder: Path) -> int | None:
-    """What genai_config.json says of it, where the folder has one."""
+def open_dims(folder: Path) -> dict[str, int]:
+    """Sizes that graphs of the genai builder leave open, from genai_config.json if it is there."""
     path = folder / "genai_config.json"
-    return json.loads(path.read_text())["model"]["decoder"]["head_size"] if path.exists() else None
+    if not path.exists():
+        return {}
+    decoder = json.loads(path.read_text())["model"]["decoder"]
+    window = decoder.get("sliding_window", {}).get("window_size", 0)
+    return {"kv_cache_dim": decoder["head_size"], "past_sliding_length": window}
 
 
 def verify(replay: Replay, expected: JSON, _model: PreTrainedModel) -> JSON:
@@ -114,7 +122,7 @@ def verify(replay: Replay, expected: JSON, _model: PreTrainedModel) -> JSON:
             got = run(prompt, len(greedy)).tokens
             if got != greedy:
                 raise RuntimeError(f"{name} tokens differ from torch's: {got}, wanted {greedy}")
-    return {"reference": "transformers, eager attention, fp32"} | expected
+    return expected
 
 
 def measure(replay: Replay, expected: JSON, model: PreTrainedModel) -> JSON:
@@ -147,10 +155,12 @@ def measure(replay: Replay, expected: JSON, model: PreTrainedModel) -> JSON:
         },
     }
     chat = replay.cached(expected["chat"]["prompt"], NEW)
-    answer = tokens.build().decode(chat.tokens, skip_special_tokens=True)
     margin = round(min(chat.margins), 5)
-    told = {"tokens": chat.tokens, "text": answer, "margin": margin}
-    return facts | {"chat": expected["chat"] | told}
+    if margin > expectations.MARGIN:
+        text = tokens.build().decode(chat.tokens, skip_special_tokens=True)
+        told = {"tokens": chat.tokens, "text": text, "margin": margin}
+        facts["chat"] = expected["chat"] | told
+    return facts
 
 
 def wandering(replay: Replay, prompt: list[int]) -> list[int]:
@@ -166,7 +176,8 @@ def wandering(replay: Replay, prompt: list[int]) -> list[int]:
 
 def leading(row: list[int], other: list[int]) -> int:
     """How many of the first tokens are equal."""
-    return next((i for i, pair in enumerate(zip(row, other)) if pair[0] != pair[1]), len(row))
+    unequal = (step for step, pair in enumerate(zip(row, other, strict=True)) if len(set(pair)) > 1)
+    return next(unequal, len(row))
 
 
 def summary(fixture: Fixture, facts: JSON, folder: Path) -> str:
@@ -192,11 +203,9 @@ def scores(facts: JSON) -> str:
 
 
 def dump(value: JSON) -> str:
-    """JSON with one key a line and each list of numbers on one line."""
-    import re
-
+    """JSON with each list of numbers on one line."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    return re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]).replace("[ ", "["). replace(" ]", "]"), text) + "\n"
+    return re.sub(r"\[[\d\s,.-]+\]", lambda found: json.dumps(json.loads(found[0])), text) + "\n"
 
 
 if __name__ == "__main__":

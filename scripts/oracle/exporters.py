@@ -1,6 +1,7 @@
 """The exporters, each writing one folder from a checkpoint folder."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -15,24 +16,29 @@ from optimum.exporters.onnx import main_export
 from optimum.exporters.onnx.convert import export_models
 from optimum.exporters.tasks import TasksManager
 from optimum.onnx import merge_decoders
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 PAIR = ("decoder_model.onnx", "decoder_with_past_model.onnx")
+MERGED = "decoder_model_merged.onnx"
+#: where the builder reads the steps of int8 caches, and the step: keys and values are below 16
+SCALES, SCALE = "kv_scales.json", 0.125
 
 
 @contextlib.contextmanager
 def quiet(log: Path) -> Iterator[None]:
     """Sends whatever is printed, from native code too, to the end of the log file."""
-    sys.stdout.flush(), sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
+    streams = (sys.stdout, sys.stderr)
+    saved = [os.dup(stream.fileno()) for stream in streams]
     with log.open("ab") as file:
-        os.dup2(file.fileno(), 1), os.dup2(file.fileno(), 2)
+        for stream in streams:
+            stream.flush()
+            os.dup2(file.fileno(), stream.fileno())
         try:
             yield
         finally:
-            sys.stdout.flush(), sys.stderr.flush()
-            for number, copy in zip((1, 2), saved, strict=True):
-                os.dup2(copy, number)
+            for stream, copy in zip(streams, saved, strict=True):
+                stream.flush()
+                os.dup2(copy, stream.fileno())
                 os.close(copy)
 
 
@@ -54,7 +60,10 @@ def optimum_pair(checkpoint: Path, out: Path) -> None:
         for with_past in (False, True)
     ]
     export_models(
-        {name.removesuffix(".onnx"): (model, config) for name, config in zip(PAIR, configs)},
+        {
+            name.removesuffix(".onnx"): (model, config)
+            for name, config in zip(PAIR, configs, strict=True)
+        },
         output_dir=out,
         output_names=list(PAIR),
     )
@@ -63,7 +72,7 @@ def optimum_pair(checkpoint: Path, out: Path) -> None:
 def optimum_merged(checkpoint: Path, out: Path) -> None:
     """The pair in one file, as the branches of an If on `use_cache_branch`."""
     optimum_pair(checkpoint, out)
-    merge_decoders(*(out / name for name in PAIR), save_path=out / "decoder_model_merged.onnx")
+    merge_decoders(*(out / name for name in PAIR), save_path=out / MERGED)
     for name in PAIR:
         (out / name).unlink()
 
@@ -81,7 +90,7 @@ def optimum_fp16(checkpoint: Path, out: Path) -> None:
 
 
 def transformers_js(checkpoint: Path, out: Path) -> None:
-    """The layout of transformers.js: files by dtype in onnx/, the fp16 one with a float32 border."""
+    """The layout of transformers.js: a file for each dtype in onnx/, all with a float32 border."""
     optimum(checkpoint, out)
     (out / "onnx").mkdir()
     full = out / "onnx" / "model.onnx"
@@ -100,5 +109,10 @@ def transformers_js(checkpoint: Path, out: Path) -> None:
 def genai(python: Path, checkpoint: Path, out: Path, *options: str) -> None:
     """The model builder of onnxruntime-genai, which needs an environment of its own."""
     command = [python, "-m", "onnxruntime_genai.models.builder", "-i", checkpoint, "-o", out]
-    cache = out.parent / "cache"
-    subprocess.run([*command, "-c", cache, *options], check=True)
+    place = out.parent
+    scales = [[SCALE]] * AutoConfig.from_pretrained(checkpoint).num_hidden_layers
+    text = json.dumps({"scales": {"k_scales": scales, "v_scales": scales}})
+    (place / SCALES).write_text(text)
+    # the builder stamps files with the revision of any repository that it happens to lie in
+    env = os.environ | {"GIT_DIR": os.devnull}
+    subprocess.run([*command, "-c", place / "cache", *options], check=True, cwd=place, env=env)

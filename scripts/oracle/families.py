@@ -10,7 +10,6 @@ COMMON = {
     "bos_token_id": BOS_ID,
     "eos_token_id": EOS_ID,
     "pad_token_id": PAD_ID,
-    "initializer_range": 0.02,
 }
 SMALL = {
     "hidden_size": 32,
@@ -34,13 +33,16 @@ FALCON = {
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture; `model_type` names the configuration class of transformers."""
+    """One architecture.
+
+    `model_type` names the configuration class of transformers, `gain` and `embedding_std` scale the
+    random weights (see weights.py), `use_cache` and `attention` say how the expectations are run.
+    """
 
     model_type: str
     config: dict[str, Any]
     gain: float = 2.4
     embedding_std: float = 1.0
-    first_seed: int = 0
     use_cache: bool = True
     attention: str = "eager"
     #: settings that must change the tokens, so that a graph that ignores them is found out
@@ -71,6 +73,7 @@ FAMILIES: dict[str, Family] = {
             "tie_word_embeddings": False,
         },
         embedding_std=0.3,
+        matters={"sliding_window": 1000},
     ),
     "bloom": Family(
         "bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "tie_word_embeddings": False}
@@ -93,7 +96,12 @@ FAMILIES: dict[str, Family] = {
         use_cache=False,
     ),
     "qwen3": Family("qwen3", SMALL | {"head_dim": 16, "tie_word_embeddings": False}),
-    "mistral": Family("mistral", SMALL | {"head_dim": 16, "sliding_window": 8}),
+    "mistral": Family(
+        "mistral",
+        SMALL | {"head_dim": 16, "sliding_window": 8},
+        matters={"sliding_window": None},
+    ),
+    "mistral-full": Family("mistral", SMALL | {"head_dim": 16, "sliding_window": None}),
     "phi3": Family("phi3", SMALL | {"original_max_position_embeddings": 128}),
     "opt": Family(
         "opt",
@@ -108,7 +116,6 @@ FAMILIES: dict[str, Family] = {
         },
     ),
     "falcon": Family("falcon", FALCON | {"multi_query": True, "parallel_attn": True}),
-    "falcon-new": Family("falcon", FALCON | {"num_kv_heads": 4, "new_decoder_architecture": True}),
     "falcon-alibi": Family(
         "falcon",
         FALCON | {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
@@ -116,29 +123,49 @@ FAMILIES: dict[str, Family] = {
     ),
     "mpt": Family(
         "mpt",
-        {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 128, "tie_word_embeddings": False},
+        {
+            "d_model": 32,
+            "n_heads": 4,
+            "n_layers": 2,
+            "max_seq_len": 128,
+            "tie_word_embeddings": False,
+        },
     ),
-    "gpt_neox": Family(
-        "gpt_neox", SMALL | {"rotary_pct": 0.5, "use_parallel_residual": True}
-    ),
-    "gptj": Family(
-        "gptj", {"n_embd": 32, "n_layer": 2, "n_head": 2, "rotary_dim": 8, "n_positions": 128}
-    ),
+    "gpt_neox": Family("gpt_neox", SMALL | {"rotary_pct": 0.5, "use_parallel_residual": True}),
     "codegen": Family(
-        "codegen", {"n_embd": 32, "n_ctx": 128, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "n_positions": 128}
+        "codegen",
+        {
+            "n_embd": 32,
+            "n_ctx": 128,
+            "n_layer": 2,
+            "n_head": 4,
+            "rotary_dim": 4,
+            "n_positions": 128,
+        },
     ),
     "gpt_neo": Family(
         "gpt_neo",
-        {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 8, "max_position_embeddings": 128},
+        {
+            "hidden_size": 32,
+            "num_layers": 2,
+            "num_heads": 4,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 8,
+            "max_position_embeddings": 128,
+        },
+        matters={"window_size": 1000},
     ),
-    "stablelm": Family("stablelm", SMALL | {"partial_rotary_factor": 0.5, "qk_layernorm": True, "use_parallel_residual": True}),
     "cohere": Family("cohere", SMALL | {"logit_scale": 0.5}),
     "granite": Family(
         "granite",
         SMALL
-        | {"embedding_multiplier": 4.0, "residual_multiplier": 0.7, "attention_multiplier": 0.2, "logits_scaling": 3.0},
+        | {
+            "embedding_multiplier": 4.0,
+            "residual_multiplier": 0.7,
+            "attention_multiplier": 0.2,
+            "logits_scaling": 3.0,
+        },
     ),
-    "olmo2": Family("olmo2", SMALL),
     "deepseek_v3": Family(
         "deepseek_v3",
         SMALL
@@ -151,13 +178,23 @@ FAMILIES: dict[str, Family] = {
             "v_head_dim": 12,
             "first_k_dense_replace": 2,
             "n_routed_experts": 4,
-            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2,
+            "n_group": 1,
+            "topk_group": 1,
+            "num_experts_per_tok": 2,
         },
     ),
     "gpt_oss": Family(
         "gpt_oss",
-        SMALL | {"head_dim": 8, "sliding_window": 8, "num_local_experts": 2, "num_experts_per_tok": 1, "rope_scaling": None,
-        "layer_types": ["sliding_attention", "full_attention"]},
+        SMALL
+        | {
+            "head_dim": 8,
+            "sliding_window": 8,
+            "num_local_experts": 2,
+            "num_experts_per_tok": 1,
+            "rope_scaling": None,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        matters={"sliding_window": 1000},
     ),
     "gemma2": Family(
         "gemma2",
@@ -171,5 +208,6 @@ FAMILIES: dict[str, Family] = {
             "tie_word_embeddings": False,
         },
         embedding_std=0.3,
+        matters={"sliding_window": 1000},
     ),
 }

@@ -18,7 +18,11 @@ def clean(path: Path) -> None:
         graph.ClearField("doc_string")
         del graph.metadata_props[:]
         for item in (
-            *graph.node, *graph.input, *graph.output, *graph.initializer, *graph.value_info
+            *graph.node,
+            *graph.input,
+            *graph.output,
+            *graph.initializer,
+            *graph.value_info,
         ):
             item.ClearField("doc_string")
             del item.metadata_props[:]

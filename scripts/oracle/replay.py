@@ -1,4 +1,4 @@
-"""Naive runs of an exported file with plain onnxruntime: the obvious loops, nothing reused cleverly."""
+"""Naive runs of an exported file with plain onnxruntime: one row, the obvious loops."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ class Replay:
     """One exported decoder.
 
     `first` is the file for the empty cache where the export is a pair, `table` (V, hidden) what
-    turns ids into `inputs_embeds`, `head_size` the last dim of caches whose graph leaves it open.
+    turns ids into `inputs_embeds`, `dims` the sizes of symbolic cache dims that start above 0.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Replay:
         path: Path,
         first: Path | None = None,
         table: np.ndarray | None = None,
-        head_size: int | None = None,
+        dims: dict[str, int] | None = None,
     ) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
@@ -42,13 +42,13 @@ class Replay:
         if first is not None:
             self.first = ort.InferenceSession(first, options, providers=["CPUExecutionProvider"])
         self.table = table
-        self.dims = {"kv_cache_dim": head_size}
+        self.dims = dims or {}
         self.caches = [i for i in self.session.get_inputs() if i.name not in PLAIN]
 
     def run(
         self, ids: list[int], past: dict[str, np.ndarray] | None, done: int
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Feeds `ids` after `done` cached tokens; returns the last logits (V,) and the new cache."""
+        """Feeds `ids` after `done` cached tokens; returns the last logits (V,) and the cache."""
         session = self.session if past is not None else self.first
         feed: dict[str, np.ndarray] = {}
         for value in session.get_inputs():
@@ -74,7 +74,9 @@ class Replay:
 
     def empty(self, value: ort.NodeArg) -> np.ndarray:
         """The first cache of one row: a batch of 1, no positions yet, states of zeros."""
-        shape = [1] + [dim if isinstance(dim, int) else self.dims.get(dim, 0) for dim in value.shape[1:]]
+        shape = [1] + [
+            dim if isinstance(dim, int) else self.dims.get(dim, 0) for dim in value.shape[1:]
+        ]
         return np.zeros(shape, DTYPES[value.type])
 
     def recompute(self, prompt: list[int], new: int) -> Greedy:

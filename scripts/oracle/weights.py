@@ -11,12 +11,12 @@ def fill(model: PreTrainedModel, seed: int, gain: float, embedding_std: float) -
 
     Matrices get the standard deviation gain / sqrt(fan in), so that queries and keys of unit-sized
     inputs give attention scores of a few units: a wrong mask or position changes the tokens.
-    Vectors (norm weights, biases) keep their initial value plus noise, so that none may be left out.
+    Vectors (norm weights, biases) keep their initial value plus noise, so that each one counts.
     """
     generator = torch.Generator().manual_seed(seed)
     done: set[int] = set()
     for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
+        for parameter in module.parameters(recurse=False):
             if parameter.data_ptr() in done:  # tied to one that has been filled
                 continue
             done.add(parameter.data_ptr())
