@@ -169,7 +169,11 @@ class InPlaceCache:
     def __init__(self, graph: DecoderGraph, device: Device, rows: int, capacity: int) -> None:
         self.graph, self.device, self.capacity = graph, device, capacity
         self.lengths: Ints = np.zeros(rows, np.int64)
-        self._sizes = {s.input: s.fixed_length or capacity for s in graph.caches}
+        # A cache that drops what leaves its window wants room for the window at least.
+        self._sizes = {
+            s.input: s.fixed_length or max(capacity, (s.window or 0) * s.evicts)
+            for s in graph.caches
+        }
         self._buffers = {
             s.input: device.memory(rows * s.row_bytes(self._sizes[s.input])) for s in graph.caches
         }

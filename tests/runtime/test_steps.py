@@ -181,3 +181,9 @@ def test_a_short_row_may_go_on_long_after_a_long_one_ended(fixture):
     for _ in run(decoder, rows, greedy, Clock()):
         pass
     assert rows[1].tokens == fixture.greedy[0][:count]
+
+
+@every_model
+def test_the_smallest_request(fixture):
+    assert decode(fixture.model(), fixture.prompts[:1], 1) == [fixture.greedy[0][:1]]
+    assert decode(fixture.model(), fixture.prompts[:1], 2) == [fixture.greedy[0][:2]]
