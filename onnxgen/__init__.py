@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onnxgen.errors import OnnxgenError
+    from onnxgen.generation.chunks import chunked
     from onnxgen.generation.config import GenerationConfig
     from onnxgen.generation.decode_loop import decode_loop
     from onnxgen.generation.results import Generation, Piece
+    from onnxgen.tasks.cache import Cache
     from onnxgen.tasks.inspection import inspect
     from onnxgen.tasks.loading import load
     from onnxgen.tasks.text_generation import TextGeneration
@@ -22,22 +24,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "Generation",
     "GenerationConfig",
     "OnnxgenError",
     "Piece",
     "TextGeneration",
+    "chunked",
     "decode_loop",
     "inspect",
     "load",
 ]
 
 _HOMES = {
+    "Cache": "tasks.cache",
     "Generation": "generation.results",
     "GenerationConfig": "generation.config",
     "OnnxgenError": "errors",
     "Piece": "generation.results",
     "TextGeneration": "tasks.text_generation",
+    "chunked": "generation.chunks",
     "decode_loop": "generation.decode_loop",
     "inspect": "tasks.inspection",
     "load": "tasks.loading",

@@ -11,6 +11,8 @@ from onnxgen.cli import answers, options, output
 from onnxgen.errors import ChatTemplateError, OnnxgenError, OptionError
 
 if TYPE_CHECKING:
+    from onnxgen.tasks.cache import Cache
+    from onnxgen.tasks.request import Request
     from onnxgen.tasks.text_generation import TextGeneration
 
 COMMANDS = {
@@ -64,6 +66,7 @@ class Chat:
     keywords: dict[str, Any]
     args: argparse.Namespace
     messages: list[dict[str, str]] = field(default_factory=list)
+    cache: "Cache | None" = None  # what the last answer left behind
 
     def clear(self) -> None:
         """Forgets everything but the system message."""
@@ -73,7 +76,7 @@ class Chat:
     def ask(self, text: str) -> None:
         """Answers ``text``. What was said of an answer that Ctrl-C cut short is kept."""
         question = {"role": "user", "content": text}
-        request = self.model.request([[*self.messages, question]], None, self.keywords)
+        request = self._request([*self.messages, question])
         said: list[str] = []
         try:
             streams = answers.may_stream(self.args, request)
@@ -92,6 +95,17 @@ class Chat:
             output.line(results[0].text)
         if self.args.stats:
             output.note(answers.statistics(results))
+
+    def _request(self, messages: list[dict[str, str]]) -> "Request":
+        """The next turn; it goes on with the cache of the last one where one row does."""
+        from onnxgen.tasks.cache import Cache
+
+        names = ("num_beams", "num_return_sequences", "guidance_scale")
+        keywords = self.keywords
+        if not any(name in keywords for name in names):
+            self.cache = self.cache or Cache()
+            keywords = keywords | {"cache": self.cache}
+        return self.model.request([messages], None, keywords)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -43,6 +43,13 @@ VALUES = (
 )  # fmt: skip
 
 
+FLOATS = frozenset({
+    "temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "guidance_scale",
+    "repetition_penalty", "encoder_repetition_penalty", "presence_penalty", "frequency_penalty",
+    "length_penalty",
+})  # fmt: skip
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     """MODEL, and how to get its files."""
     parser.add_argument(
@@ -151,7 +158,9 @@ def generation_arguments(args: argparse.Namespace) -> dict[str, Any]:
 
     own = ("do_sample", *SWITCHES, *VALUES)
     given = [(name, getattr(args, name)) for name in own if getattr(args, name) is not None]
+    # The library wants a float where transformers does; a person may leave out the point.
     given += args.options
+    given = [(n, float(v) if n in FLOATS and type(v) is int else v) for n, v in given]
     keywords = dict(given)
     if len(keywords) < len(given):
         names = [name for name, _ in given]

@@ -184,3 +184,19 @@ def test_ctrl_c_keeps_what_was_printed():
     assert head == whole
     assert rest.endswith(b"\n")
     assert err == b""
+
+
+def test_options_go_by_the_names_of_transformers(capsys):
+    words = ["generate", MODEL, Z, "--json", *LENGTH]
+    drawing = ["--do-sample", "--seed", "5", "--temperature", "2", "--top-k", "40"]
+    answers = []
+    for more in ([], drawing, drawing, [*drawing, "--num-return-sequences", "2"]):
+        assert main([*words, *more]) == 0
+        answers.append([answer["tokens"] for answer in objects(capsys.readouterr().out)])
+    assert answers[1] == answers[2] != answers[0]
+    assert len(answers[3]) == 2
+    assert answers[3][0] == answers[1][0]
+    assert main([*words, "--num-beams", "3", "--logprobs"]) == 0
+    (answer,) = objects(capsys.readouterr().out)
+    assert answer["sequence_score"] < 0
+    assert len(answer["token_logprobs"]) == 32
