@@ -72,17 +72,14 @@ def _of_ids(
                 stacklevel=4,
             )
         encoder_penalty = encoder_size = None
-    # Options that transformers has not follow the ones that they are nearest to.
-    presence = getattr(config, "presence_penalty", None)
-    frequency = getattr(config, "frequency_penalty", None)
-    bias = getattr(config, "logit_bias", None)
+    # Those that transformers has not stand behind the ones that they are nearest to.
     return [
         (config.sequence_bias, None, lambda v: processors.sequence_bias(v, vocab)),
-        (bias, None, lambda v: processors.logit_bias(v, vocab)),
+        (config.logit_bias, None, lambda v: processors.logit_bias(v, vocab)),
         (encoder_penalty, 1.0, processors.encoder_repetition_penalty),
         (config.repetition_penalty, 1.0, processors.repetition_penalty),
-        (presence, 0, processors.presence_penalty),
-        (frequency, 0, processors.frequency_penalty),
+        (config.presence_penalty, 0, processors.presence_penalty),
+        (config.frequency_penalty, 0, processors.frequency_penalty),
         (config.no_repeat_ngram_size, 0, processors.no_repeat_ngram),
         (encoder_size, 0, processors.encoder_no_repeat_ngram),
         (config.bad_words_ids, None, lambda v: processors.bad_words(v, stop_ids, vocab)),
