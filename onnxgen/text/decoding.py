@@ -225,7 +225,7 @@ def _byte_of() -> dict[str, int]:
     return {chr(b): b for b in plain} | {chr(0x100 + i): b for i, b in enumerate(others)}
 
 
-_BYTE_OF = _byte_of()
+BYTE_OF = _byte_of()
 
 
 class _Bytes:
@@ -236,7 +236,7 @@ class _Bytes:
 
     def push(self, text: str) -> str:
         try:
-            data = bytes([_BYTE_OF[char] for char in text])
+            data = bytes([BYTE_OF[char] for char in text])
         except KeyError:
             data = text.encode()
         return self._utf8.decode(data)
@@ -256,14 +256,14 @@ def _all_byte_level(before: list[_Part], vocabulary: Collection[str]) -> bool:
             case {"type": "Fuse" | "Strip" | "ByteFallback"}:
                 pass
             case {"type": "Replace", "pattern": {"String": old}, "content": new}:
-                if old == "" or (_BYTE_OF.keys() >= set(old) and not _BYTE_OF.keys() >= set(new)):
+                if old == "" or (BYTE_OF.keys() >= set(old) and not BYTE_OF.keys() >= set(new)):
                     return False
             case _:
                 return False
     falls_back = any(part["type"] == "ByteFallback" for part in before)
     if falls_back and any(map(_BYTE_TOKEN.fullmatch, vocabulary)):
         return False
-    return _BYTE_OF.keys() >= set("".join(vocabulary))
+    return BYTE_OF.keys() >= set("".join(vocabulary))
 
 
 class _StripText:

@@ -29,6 +29,7 @@ _SPECIAL_NAMES = (
     *(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")),
     _ADDITIONAL,
 )
+_MAX_EXTRA_IDS = 10_000
 _TOKEN_FIELDS = ("content", "lstrip", "rstrip", "normalized", "single_word", "special")
 Token = str | AddedToken
 Specials = dict[str, Token | list[Token]]
@@ -197,6 +198,8 @@ def _special_tokens(
 def _with_extra_ids(additional: list[Any] | None, count: int) -> list[Any]:
     if additional and any("<extra_id_" in str(_token(token)) for token in additional):
         return additional
+    if not 0 <= count <= _MAX_EXTRA_IDS:
+        raise TokenizerError(f"{CONFIG} has a wrong number of extra_ids")
     return [*(additional or []), *(f"<extra_id_{i}>" for i in range(count))]
 
 

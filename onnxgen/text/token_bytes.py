@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from onnxgen.text.decoding import BYTE_OF
 from onnxgen.text.native import native
 from onnxgen.text.tokenizer import Tokenizer
 
@@ -21,7 +22,7 @@ def token_bytes(tokenizer: Tokenizer) -> Callable[[int], bytes]:
     decoder = tokenizer.backend.decoder
     state = json.loads(decoder.__getstate__()) if decoder is not None else {}
     kinds = set(re.findall(r'"type": ?"(\w+)"', json.dumps(state)))
-    alphabet = _alphabet() if "ByteLevel" in kinds else {}
+    alphabet = BYTE_OF if "ByteLevel" in kinds else {}
     added = {t.content for t in tokenizer.backend.get_added_tokens_decoder().values()}
     base = tokenizer.backend.encode(PREFIX, add_special_tokens=False).tokens
 
@@ -41,14 +42,3 @@ def token_bytes(tokenizer: Tokenizer) -> Callable[[int], bytes]:
         return text[text.index(PREFIX) + len(PREFIX) :].encode() if PREFIX in text else b""
 
     return of_token
-
-
-def _alphabet() -> dict[str, int]:
-    """The characters that byte-level vocabularies write bytes as: printable ones as themselves,
-    the others, in their order, from code point 256 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {
-        **{chr(byte): byte for byte in printable},
-        **{chr(256 + index): byte for index, byte in enumerate(others)},
-    }

@@ -39,7 +39,7 @@ def everything(
     c: dict[str, float],
     d: dict,
     e: list,
-    f: Union[int, str],  # noqa: UP007
+    f: Union[str, int],  # noqa: UP007
     g: int | float | None,
     h: list[int] | dict[str, bool],
     i: Literal["x", "y"],
