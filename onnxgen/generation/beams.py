@@ -99,8 +99,7 @@ def beam_search(
     sampler: Sampler | None = None,
     criterion: Criterion | None = None,
     expired: Callable[[], bool] = lambda: False,
-    logits: Floats | None = None,
-    follow: Callable[[Ints], None] = lambda rows: None,
+    normalize: bool = True,
     keep_scores: bool = False,
     logprobs: bool = False,
     clock: Clock | None = None,
@@ -116,9 +115,8 @@ def beam_search(
             prompts.
         criterion: Ends candidates, beside stop ids and maximum length.
         expired: Asked once in each step whether everything must end with it.
-        logits: (I,V) after the prompts, where the caller has already fed them.
-        follow: Told in each step which row, as processors saw it, each next one continues; for
-            processors that keep something by row.
+        normalize: False if what ``decoder`` gives are scores to add up as they are, such as
+            guided log-probabilities.
         keep_scores: Whether to return the scores of all steps.
         logprobs: Whether hypotheses get ``token_logprobs``.
         clock: Ticks with each step.
@@ -128,14 +126,13 @@ def beam_search(
         LogitsError: NaN, or nothing left to choose for a prompt.
     """
     options.check(sequences, decoder.vocab_size)
-    if logits is None:
-        logits = decoder.step(np.ascontiguousarray(sequences.ids), sequences.lengths)
+    logits = decoder.step(np.ascontiguousarray(sequences.ids), sequences.lengths)  # (I,V)
     rooms = sequences.max_lengths - sequences.lengths
     items = live = [_Item(i, int(room), options) for i, room in enumerate(rooms)]
     beams = options.num_beams
     rows = np.repeat(np.arange(len(items)), beams)  # (R,), what the decoder calls them
     sequences.select(rows)
-    work = _Work((len(rows), logits.shape[1]), processors, logprobs)
+    work = _Work((len(rows), logits.shape[1]), processors, normalize, logprobs)
     logits = logits[rows]
     for step in count(1):
         table = work.table(logits, sequences, live)
@@ -157,7 +154,6 @@ def beam_search(
         live = [live[i] for i in going]
         tokens = np.concatenate([item.tokens for item in live])  # (R,)
         decoder.reorder(rows[parents])
-        follow(parents)
         sequences.select(parents)
         sequences.append(tokens)
         logits = decoder.step(tokens[:, None], np.ones(len(tokens), np.int64))
@@ -216,19 +212,22 @@ class _Work:
     """Makes the tables, in memory that all steps share: fresh pages would cost half a step."""
 
     def __init__(
-        self, shape: tuple[int, ...], processors: Sequence[Processor], logprobs: bool
+        self,
+        shape: tuple[int, ...],
+        processors: Sequence[Processor],
+        normalize: bool,
+        logprobs: bool,
     ) -> None:
         self._scores, self._sums = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        self._processors, self._logprobs = processors, logprobs
+        self._processors, self._normalize, self._logprobs = processors, normalize, logprobs
 
     def table(self, logits: Floats, sequences: Sequences, live: Sequence["_Item"]) -> _Table:
         """From ``logits`` (R,V); valid until the next call."""
         scores, sums = self._scores[: len(logits)], self._sums[: len(logits)]
-        # A NaN or an infinity makes its row NaN here, which a processor may mend.
-        with np.errstate(invalid="ignore"):
-            for row, out, scratch in zip(logits, scores, sums, strict=True):
-                np.subtract(row, row.max(), out=out)
-                out -= np.log(np.exp(out, out=scratch).sum())
+        if self._normalize:
+            _log_softmax(logits, scores, sums)
+        else:
+            scores[:] = logits
         for process in self._processors:
             process(sequences, scores)
         shape = (len(live), -1, scores.shape[1])
@@ -244,6 +243,15 @@ class _Work:
             np.subtract(scores, best[:, None], out=scratch)
             norms: Floats = best + np.log(np.exp(scratch, out=scratch).sum(axis=1))
         return norms
+
+
+def _log_softmax(logits: Floats, out: Floats, scratch: Floats) -> None:
+    """Log-probabilities of ``logits`` (R,V) into ``out``, row by row as caches like it."""
+    # A NaN or an infinity makes its row NaN, which a processor may mend.
+    with np.errstate(invalid="ignore"):
+        for row, result, powers in zip(logits, out, scratch, strict=True):
+            np.subtract(row, row.max(), out=result)
+            result -= np.log(np.exp(result, out=powers).sum())
 
 
 def _reasons(

@@ -115,6 +115,12 @@ def check_runs(graph: DecoderGraph, *, embedded: bool) -> None:
             wanted="a decoder that runs on tokens and its own cache",
             do="name the whole model folder; this version runs decoder-only models",
         )
+    if (graph.fixed_batch or 1) > 1:
+        raise UnsupportedModelError(
+            f"{name} takes batches of {graph.fixed_batch} rows, no more and no fewer",
+            wanted="a symbolic batch size, or a batch of 1",
+            do="export it again with a dynamic batch axis",
+        )
     if graph.vocab_size is None:
         raise UnsupportedModelError(
             f"neither the dims nor the weights of {name} say how wide its logits are",

@@ -19,16 +19,20 @@ class Binding:
         self._bound: dict[str, tuple[Memory, int, Shape]] = {}
         self._inputs, self._outputs = frozenset(session.inputs), dict[str, int]()
 
-    def write(self, name: str, values: NDArray[Any]) -> None:
-        """Feeds host ``values``: into the array bound before if shape and dtype are its own."""
+    def write(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Feeds host ``values``: into the array bound before if shape and dtype are its own.
+
+        Returns the array that is bound; on the CPU, what is written into it is fed.
+        """
         held = self._arrays.get(name)
         if held is not None and held.shape == values.shape and held.dtype == values.dtype:
             held[...] = values
             if self._device.kind == "cpu":
-                return
+                return held
         else:
             self._arrays[name] = held = np.array(values, order="C")
         self._io.bind_cpu_input(name, held)
+        return held
 
     def read(
         self, name: str, elem_type: Any, shape: Shape, memory: Memory, offset: int = 0

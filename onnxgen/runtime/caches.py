@@ -42,11 +42,15 @@ class Cache(Protocol):
     def lay(self, tokens: Ints, lengths: Ints) -> Layout:
         """Lays out ``tokens`` (B,S), of which row i's first ``lengths[i]`` are real."""
 
-    def bind(self, binding: Binding, layout: Layout) -> None:
-        """Binds past and present for the run of ``layout``."""
+    @property
+    def single(self) -> bool:
+        """Whether there is one row, without padding, and something in it."""
 
-    def advance(self, layout: Layout) -> None:
-        """Takes what the run wrote as the past of the next one."""
+    def bind(self, binding: Binding, new: int) -> None:
+        """Binds past and present for a run of ``new`` columns (S)."""
+
+    def advance(self, new: int, after: Ints) -> None:
+        """Takes what the run wrote as the past of the next one; rows are then ``after`` long."""
 
     def gather(self, rows: Ints, capacity: int | None = None) -> "Cache":
         """A cache whose row i is a copy of row ``rows[i]``; this one is left as it was.
@@ -121,12 +125,14 @@ class NoCache:
         self._tokens = whole
         return right_padded(whole, after, np.zeros_like(after))
 
-    def bind(self, binding: Binding, layout: Layout) -> None:
+    single = False  # every run takes all tokens
+
+    def bind(self, binding: Binding, new: int) -> None:
         """Nothing to bind."""
 
-    def advance(self, layout: Layout) -> None:
+    def advance(self, new: int, after: Ints) -> None:
         """Counts the tokens."""
-        self.lengths = layout.after
+        self.lengths = after
 
     def gather(self, rows: Ints, capacity: int | None = None) -> "NoCache":
         """See :class:`Cache`."""
@@ -194,7 +200,12 @@ class InPlaceCache:
         """See :class:`Cache`."""
         return right_padded(tokens, lengths, self.lengths)
 
-    def bind(self, binding: Binding, layout: Layout) -> None:
+    @property
+    def single(self) -> bool:
+        """See :class:`Cache`."""
+        return len(self.lengths) == 1 and bool(self.lengths[0])
+
+    def bind(self, binding: Binding, new: int) -> None:
         """See :class:`Cache`; a binding that holds the buffers already gets only the states."""
         rows = len(self.lengths)
         for slot in self.graph.caches if self._bound is not binding else ():
@@ -207,9 +218,9 @@ class InPlaceCache:
         for pair in self._states:
             pair.bind(binding, rows, 0, 0)
 
-    def advance(self, layout: Layout) -> None:
+    def advance(self, new: int, after: Ints) -> None:
         """See :class:`Cache`."""
-        self.lengths = layout.after
+        self.lengths = after
         for pair in self._states:
             pair.swap()
 
@@ -294,16 +305,21 @@ class GrowingCache:
             columns=self._columns,
         )
 
-    def bind(self, binding: Binding, layout: Layout) -> None:
-        """See :class:`Cache`."""
-        rows, new = layout.ids.shape
-        for pair in self._pairs:
-            pair.bind(binding, rows, self._columns, new)
+    @property
+    def single(self) -> bool:
+        """See :class:`Cache`; a step must not need more room either."""
+        fits = self._columns == self.lengths[0] < self.capacity
+        return len(self.lengths) == 1 and bool(self.lengths[0]) and bool(fits)
 
-    def advance(self, layout: Layout) -> None:
+    def bind(self, binding: Binding, new: int) -> None:
         """See :class:`Cache`."""
-        self.lengths = layout.after
-        self._columns += layout.ids.shape[1]
+        for pair in self._pairs:
+            pair.bind(binding, len(self.lengths), self._columns, new)
+
+    def advance(self, new: int, after: Ints) -> None:
+        """See :class:`Cache`."""
+        self.lengths = after
+        self._columns += new
         for pair in self._pairs:
             pair.swap()
 

@@ -23,6 +23,7 @@ from onnxgen.runtime.device import Device, Memory
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.feeds import feeds
 from onnxgen.runtime.session import Cancel, Session
+from onnxgen.runtime.steady import Steady
 
 Floats = NDArray[np.float32]
 
@@ -137,9 +138,9 @@ class Decoder:
         if len(picked) == len(self.lengths) and (picked == np.arange(len(picked))).all():
             return
         self._groups = [
-            group.gather(np.searchsorted(group.rows, picked[inside]), np.flatnonzero(inside))
+            group.gather(np.searchsorted(group.rows, picked[places]), places)
             for group in self._groups
-            if (inside := np.isin(picked, group.rows)).any()
+            for places in self._together(np.flatnonzero(np.isin(picked, group.rows)))
         ]
         self.lengths = self.lengths[picked]
 
@@ -205,12 +206,17 @@ class Decoder:
 
     def _alike(self, lengths: Ints) -> list[Ints]:
         """The rows that may run together."""
-        graph, rows = self.model.graph, np.arange(len(lengths))
-        if graph.fixed_batch == 1:
-            return [rows[i : i + 1] for i in rows]
-        if graph.ragged:
-            return [rows]
-        return [rows[lengths == length] for length in np.unique(lengths)]
+        rows = np.arange(len(lengths))
+        if self.model.graph.ragged:
+            return self._together(rows)
+        alike = [rows[lengths == length] for length in np.unique(lengths)]
+        return [part for some in alike for part in self._together(some)]
+
+    def _together(self, rows: Ints) -> list[Ints]:
+        """``rows`` as one group, or each by itself where the graph's batch is static."""
+        if self.model.graph.fixed_batch is None:
+            return [rows] if len(rows) else []
+        return [rows[i : i + 1] for i in range(len(rows))]
 
     def _part(self, counts: Ints) -> None:
         """Splits the groups whose rows are to take, or lose, unequal numbers of tokens.
@@ -251,6 +257,7 @@ class _Group:
         self.cache = cache or new_cache(model.graph, model.device, len(rows), capacity)
         self._bindings: dict[int, Binding] = {}
         self._logits: Memory | None = None
+        self._steady: Steady | None = None
 
     def gather(self, inside: Ints, rows: Ints, capacity: int | None = None) -> "_Group":
         """A group of copies of this one's rows ``inside``, which are the batch's ``rows``."""
@@ -261,7 +268,7 @@ class _Group:
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
         if tokens.shape[1] == 1:
-            return self._run(tokens, lengths)
+            return self._next(tokens) if self.cache.single else self._run(tokens, lengths)
         if len(self.rows) > 1 and self._row_by_row(lengths):
             logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
             for row, group, own, count in self._singly(tokens, lengths):
@@ -270,6 +277,28 @@ class _Group:
         for _, own, counts in self._pieces(tokens, lengths):
             logits = self._run(own, counts)
         return logits
+
+    def _next(self, token: Ints) -> Floats:
+        """Logits (1,V) after one more ``token`` (1,1) of a single row."""
+        steady = self._steady
+        if steady is None:
+            if not Steady.fits(self.graph, self.model.device):
+                return self._run(token, np.ones(1, np.int64))
+            steady = Steady(self.graph, self.model.later, self.model.device, self.capacity)
+            logits, self._steady = self.graph.logits, steady
+            shape = (1, self.vocab_size) if len(logits.shape) == 2 else (1, 1, self.vocab_size)
+            memory = self._logits_memory((1, 1, self.vocab_size))
+            steady.binding.fill(logits.name, logits.elem_type, shape, memory)
+            self._view = self._floats(memory, (1, self.vocab_size))
+            self._copies = self._view.base is None  # not float32 as it is
+        lengths = self.cache.lengths
+        steady.feed(token, int(lengths[0]))
+        self.cache.bind(steady.binding, 1)
+        steady.binding.run(self.cancel)
+        self.cache.advance(1, lengths + 1)
+        if self._copies:
+            return self._floats(self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size))
+        return self._view
 
     def run_all(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,S,V) after each token; zeros in padding."""
@@ -375,13 +404,13 @@ class _Group:
             binding.write(name, values)
         if self.model.embedder is not None:
             self.model.embedder.feed(binding, graph, layout.ids, self.cancel)
-        self.cache.bind(binding, layout)
+        self.cache.bind(binding, columns)
         shape = self._logits_shape(graph, layout, last_column)
         memory = self._logits_memory(shape)
         dims = (shape[0], shape[2]) if graph.logits_kind is Logits.FLAT else shape
         binding.fill(graph.logits.name, graph.logits.elem_type, dims, memory)
         binding.run(self.cancel)
-        self.cache.advance(layout)
+        self.cache.advance(columns, layout.after)
         return layout, memory, shape
 
     def _logits_shape(

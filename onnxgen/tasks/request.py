@@ -290,6 +290,7 @@ class Request:
             sampler=self._sampler,
             criterion=self._criterion,
             expired=self.clock.expired,
+            normalize=self._guidance is None,  # guided scores are not to be normalised again
             keep_scores=bool(self.config.output_scores),
             logprobs=bool(self.config.logprobs),
             clock=self.clock,

@@ -3,11 +3,14 @@
 import threading
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxgen.errors import CancelledError, CapacityError, UnsupportedModelError
 from onnxgen.generation.loop import Clock, Row, greedy, run
+from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.runtime import decoder as runtime
+from onnxgen.runtime.decoder import DecoderModel
 from tests.fixture_models import FixtureModel, decode, found, padded
 
 FIXTURE_MODELS = found("handmade") + found("models")
@@ -187,3 +190,22 @@ def test_a_short_row_may_go_on_long_after_a_long_one_ended(fixture):
 def test_the_smallest_request(fixture):
     assert decode(fixture.model(), fixture.prompts[:1], 1) == [fixture.greedy[0][:1]]
     assert decode(fixture.model(), fixture.prompts[:1], 2) == [fixture.greedy[0][:2]]
+
+
+@pytest.mark.parametrize("name", ["concat_positions", "gqa_values"])
+def test_graphs_for_a_batch_of_one_run_row_by_row(name, tmp_path):
+    fixture = model_named(name)
+    proto = onnx.load(fixture.folder / "model.onnx")
+    for value in [*proto.graph.input, *proto.graph.output]:
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(proto, tmp_path / "model.onnx")
+    model = DecoderModel(DecoderGraph.load(tmp_path / "model.onnx"))
+    assert decode(model, fixture.prompts[:3], COUNT) == fixture.greedy[:3]
+    decoder = model.start(60)
+    tokens = decoder.step(*padded(fixture.prompts[:2])).argmax(-1)
+    picked = [1, 0, 1]
+    decoder.reorder(picked)
+    for step in range(8):
+        tokens = tokens[picked] if step == 0 else tokens
+        assert tokens.tolist() == [fixture.greedy[i][step] for i in picked]
+        tokens = decoder.step(tokens[:, None], np.ones(3, np.int64)).argmax(-1)

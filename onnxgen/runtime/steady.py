@@ -1,0 +1,61 @@
+"""The step that is run most: one token of one row, on the CPU.
+
+What such steps feed lies in arrays that are bound once; a step writes a few numbers into them.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxgen.graph.decoder import DecoderGraph
+from onnxgen.runtime.binding import Binding
+from onnxgen.runtime.caches import Ints, next_token
+from onnxgen.runtime.device import Device
+from onnxgen.runtime.feeds import VALUES, conform
+from onnxgen.runtime.session import Session
+
+# Roles whose one number is the count of cached tokens, plus this.
+COUNTS = {
+    "positions": 0, "cache_position": 0, "last_index": 0, "write_index": 0, "past_length": 0,
+    "total_length": 1, "row_length": 1,
+}  # fmt: skip
+
+
+class Steady:
+    """The inputs of single steps, for sequences of up to ``capacity`` tokens."""
+
+    def __init__(
+        self, graph: DecoderGraph, session: Session, device: Device, capacity: int
+    ) -> None:
+        self.binding = Binding(session, device)
+        self._mask = graph.inputs.get("mask")
+        self._counts: list[tuple[NDArray[np.generic], int]] = []
+        sample = next_token(np.zeros((1, 1), np.int64), np.ones(1, np.int64))
+        for role, port in graph.inputs.items():
+            if role == "mask":
+                ones = np.ones(capacity, port.dtype)
+                self._ones = device.memory(ones.nbytes)
+                self._ones.array((ones.nbytes,), 1)[:] = ones.view(np.uint8)
+            elif role == "keep":
+                self.binding.write(port.name, conform(np.array(1), port))
+            else:
+                held = self.binding.write(port.name, conform(VALUES[role](sample), port))
+                if role == "ids":
+                    self._ids = held
+                elif role in COUNTS:
+                    self._counts.append((held, COUNTS[role]))
+
+    @staticmethod
+    def fits(graph: DecoderGraph, device: Device) -> bool:
+        """Whether the graph's inputs are of this kind."""
+        mask = graph.inputs.get("mask")
+        plain = mask is None or len(mask.shape) == 2
+        return device.kind == "cpu" and plain and set(graph.inputs) <= {*VALUES, "keep"}
+
+    def feed(self, token: Ints, past: int) -> None:
+        """Feeds ``token`` (1,1) behind ``past`` cached ones."""
+        self._ids[...] = token
+        for held, offset in self._counts:
+            held[...] = past + offset
+        if self._mask is not None:
+            shape = (1, past + 1)
+            self.binding.read(self._mask.name, self._mask.elem_type, shape, self._ones)
