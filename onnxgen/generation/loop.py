@@ -6,6 +6,7 @@ Letters: B rows still running, S columns of new tokens, V vocabulary.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import isfinite
 from time import perf_counter
 
 import numpy as np
@@ -111,6 +112,10 @@ def padded(prompts: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
 
 def greedy(logits: Floats, rows: Sequence[Row]) -> Ints:
     """The most likely token of each row of ``logits`` (B,V); of equals the lowest id."""
+    if len(logits) == 1:  # the step that is run most
+        token = logits[0].argmax()
+        if isfinite(logits[0, token]):
+            return np.array([token])
     chosen: Ints = logits.argmax(axis=-1)
     # argmax stops at the first NaN, so looking at what it chose finds any.
     best = logits[np.arange(len(chosen)), chosen]

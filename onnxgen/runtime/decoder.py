@@ -111,6 +111,14 @@ class Decoder:
         The array is valid until the next call; logits of rows that got no token mean nothing.
         CapacityError if a row would grow too long.
         """
+        if tokens.shape == (1, 1) and lengths[0] == 1 and self._groups:
+            # The step that is run most. It costs what it touches: between two runs the weights
+            # have driven everything else out of the processor's caches.
+            group = self._groups[0]
+            if group.cache.single and self.lengths[0] < self.capacity:
+                logits = group.next(tokens)
+                self.lengths = group.cache.lengths
+                return logits
         after = self._admit(tokens, lengths)
         if len(self._groups) == 1:
             logits = self._groups[0].run(tokens, lengths)
@@ -268,7 +276,7 @@ class _Group:
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
         if tokens.shape[1] == 1:
-            return self._next(tokens) if self.cache.single else self._run(tokens, lengths)
+            return self._run(tokens, lengths)
         if len(self.rows) > 1 and self._row_by_row(lengths):
             logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
             for row, group, own, count in self._singly(tokens, lengths):
@@ -278,7 +286,7 @@ class _Group:
             logits = self._run(own, counts)
         return logits
 
-    def _next(self, token: Ints) -> Floats:
+    def next(self, token: Ints) -> Floats:
         """Logits (1,V) after one more ``token`` (1,1) of a single row."""
         steady = self._steady
         if steady is None:

@@ -72,6 +72,8 @@ class Cancel:
         """The run options that this switch controls."""
         if self.cancelled:
             raise CancelledError("the request was cancelled")
+        if self._options is not None:
+            return self._options
         with self._lock:
             if self._options is None:
                 self._options = require_onnxruntime().RunOptions()
