@@ -72,3 +72,45 @@ def test_keys_of_other_purposes_in_a_file_are_left_alone():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         merge({"transformers_version": "4.57.6", "_from_model_config": True}, None, {})
+
+
+def test_null_in_a_file_or_object_is_the_default_and_as_keyword_off():  # trap T7
+    assert merge({"top_k": None}, None, {"do_sample": True}).top_k == 50
+    assert merge({}, GenerationConfig(top_k=None), {"do_sample": True}).top_k == 50
+    assert merge({"top_k": 7}, None, {"do_sample": True, "top_k": None}).top_k is None
+
+
+def test_an_explicit_false_beats_the_file():  # trap T14
+    file = {"do_sample": True, "temperature": 0.6}
+    assert merge(file, GenerationConfig(do_sample=False), {}).do_sample is False
+    assert merge(file, None, {"do_sample": False}).do_sample is False
+    assert merge(file, None, {}).do_sample is True
+    assert merge(file, None, {}).temperature == 0.6
+
+
+def test_what_the_file_asks_of_methods_that_are_not_offered_is_refused():
+    with pytest.raises(OptionError, match="penalty_alpha"):
+        merge({"penalty_alpha": 0.6, "top_k": 4}, None, {})
+    merge({"num_beam_groups": 1, "diversity_penalty": 0.0, "low_memory": None}, None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    {
+        "num_beams": [0, -1, 1.5, "2", True, float("nan")],
+        "num_return_sequences": [0, "1"],
+        "min_length": [-1, 1.0],
+        "min_new_tokens": [-1, "1"],
+        "top_logprobs": [-1, 0.5],
+        "prefill_chunk_size": [0, 2.5],
+        "max_time": [-1, float("nan"), float("inf"), "1"],
+        "do_sample": [1, "true"],
+        "output_scores": ["no"],
+        "early_stopping": ["always", 2],
+        "length_penalty": [float("nan"), float("inf"), "1", 1e6],
+    }.items(),
+)
+def test_values_without_meaning_are_refused(name, values):
+    for value in values:
+        with pytest.raises(OptionError, match=name):
+            merge({}, None, {name: value})
