@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxgen.generation.choosing import normaliser
-from onnxgen.runtime.decoder import LOGITS_BYTES, DecoderModel
+from onnxgen.runtime.decoder import DecoderModel
+from onnxgen.runtime.group import LOGITS_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 from onnxgen.errors import CancelledError, CapacityError, UnsupportedModelError
 from onnxgen.generation.loop import Clock, Row, greedy, run
 from onnxgen.graph.decoder import DecoderGraph
-from onnxgen.runtime import decoder as runtime
+from onnxgen.runtime import group as runtime
 from onnxgen.runtime.decoder import DecoderModel
 from tests.fixture_models import FixtureModel, decode, found, padded
 

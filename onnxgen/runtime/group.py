@@ -1,0 +1,234 @@
+"""Rows of a batch that share a cache: what one run of the graph takes and gives.
+
+Knows what the graph cannot take at once: tokens of a batch behind a cache, logits of a long
+prompt, several tokens where only one may follow. It cuts these into runs, and gives the logits of
+each row's last token all the same.
+
+Letters: b rows of the group, S new tokens, P past, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxgen.graph.decoder import DecoderGraph, Logits, Mode
+from onnxgen.graph.shapes import ITEM_BYTES
+from onnxgen.runtime.binding import Binding
+from onnxgen.runtime.caches import Cache, InPlaceCache, Ints, Layout, new_cache
+from onnxgen.runtime.device import Memory
+from onnxgen.runtime.feeds import feeds
+from onnxgen.runtime.session import Cancel
+from onnxgen.runtime.steady import Steady
+
+if TYPE_CHECKING:
+    from onnxgen.runtime.decoder import DecoderModel
+
+Floats = NDArray[np.float32]
+
+# Logits of a whole prompt are (B,S,V) and only each row's last is read, so a long prompt runs in
+# pieces whose logits stay below this.
+LOGITS_BYTES = 256 << 20
+
+
+class Group:
+    """Rows that share a cache and a binding; ``rows`` (b,) are their places in the batch."""
+
+    def __init__(
+        self,
+        model: DecoderModel,
+        rows: Ints,
+        capacity: int,
+        cancel: Cancel,
+        cache: Cache | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        self.model, self.rows, self.capacity = model, rows, capacity
+        self.graph, self.vocab_size = model.graph, model.vocab_size
+        self.cancel, self._chunk = cancel, chunk
+        self.cache = cache or new_cache(model.graph, model.device, len(rows), capacity)
+        self._bindings: dict[int, Binding] = {}
+        self._logits: Memory | None = None
+        self._steady: Steady | None = None
+
+    def gather(self, inside: Ints, rows: Ints, capacity: int | None = None) -> Group:
+        """A group of copies of this one's rows ``inside``, which are the batch's ``rows``."""
+        cache = self.cache.gather(inside, capacity)
+        room = capacity or self.capacity
+        return Group(self.model, rows, room, self.cancel, cache, self._chunk)
+
+    def run(self, tokens: Ints, lengths: Ints) -> Floats:
+        """Logits (b,V) after each row's last token."""
+        if tokens.shape[1] == 1:
+            return self._run(tokens, lengths)
+        if len(self.rows) > 1 and self._row_by_row(lengths):
+            logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
+            for row, group, own, count in self._singly(tokens, lengths):
+                logits[row] = group.run(own, count)[0]
+            return logits
+        for _, own, counts in self._pieces(tokens, lengths):
+            logits = self._run(own, counts)
+        return logits
+
+    def next(self, token: Ints) -> Floats:
+        """Logits (1,V) after one more ``token`` (1,1) of a single row."""
+        steady = self._steady
+        if steady is None:
+            if not Steady.fits(self.graph, self.model.device):
+                return self._run(token, np.ones(1, np.int64))
+            steady = Steady(self.graph, self.model.later, self.model.device, self.capacity)
+            logits, self._steady = self.graph.logits, steady
+            shape = (1, self.vocab_size) if len(logits.shape) == 2 else (1, 1, self.vocab_size)
+            memory = self._logits_memory((1, 1, self.vocab_size))
+            steady.binding.fill(logits.name, logits.elem_type, shape, memory)
+            self._view = self._floats(memory, (1, self.vocab_size))
+            self._copies = self._view.base is None  # not float32 as it is
+        lengths = self.cache.lengths
+        steady.feed(token, int(lengths[0]))
+        self.cache.bind(steady.binding, 1)
+        steady.binding.run(self.cancel)
+        self.cache.advance(1, lengths + 1)
+        if self._copies:
+            return self._floats(self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size))
+        return self._view
+
+    def run_all(self, tokens: Ints, lengths: Ints) -> Floats:
+        """Logits (b,S,V) after each token; zeros in padding."""
+        logits = np.zeros((*tokens.shape, self.vocab_size), np.float32)
+        if self.graph.logits_kind is not Logits.FULL or not self.model.extends:
+            for column in range(int(lengths.max())):
+                here = lengths > column
+                logits[here, column] = self.run(tokens[:, column : column + 1], here * 1)[here]
+        elif len(self.rows) > 1 and self._row_by_row(lengths):
+            for row, group, own, count in self._singly(tokens, lengths):
+                logits[row, : own.shape[1]] = group.run_all(own, count)[0]
+        else:
+            for starts, own, counts in self._pieces(tokens, lengths):
+                layout, memory, shape = self.forward(own, counts, every=True)
+                whole = self._floats(memory, shape)  # (b,S,V)
+                for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+                    end = layout.last[row] + 1
+                    logits[row, start : start + count] = whole[row, end - count : end]
+        return logits
+
+    def _row_by_row(self, lengths: Ints) -> bool:
+        """Whether the graph takes these tokens of a batch only one row at a time."""
+        if self.graph.mode is not Mode.IN_PLACE or self.graph.states or lengths.max() == 1:
+            return False
+        ragged = bool((lengths != lengths[0]).any())
+        pruned = self.graph.logits_kind is not Logits.FULL
+        # GroupQueryAttention takes several tokens behind a cache in batches of one only.
+        follows = bool(self.cache.lengths.any()) or self._piece_size(lengths) < lengths.max()
+        return follows or (ragged and pruned)
+
+    def _singly(self, tokens: Ints, lengths: Ints) -> Iterator[tuple[int, Group, Ints, Ints]]:
+        """Each row with new tokens, as a group of its own on a view of the cache."""
+        cache = self.cache
+        assert isinstance(cache, InPlaceCache)
+        for row in np.flatnonzero(lengths).tolist():
+            count = lengths[row]
+            view = cache.row(row)
+            one = np.arange(1)
+            group = Group(self.model, one, self.capacity, self.cancel, view, self._chunk)
+            yield row, group, tokens[row : row + 1, :count], lengths[row : row + 1]
+            cache.lengths = cache.lengths.copy()
+            cache.lengths[row] = view.lengths[0]
+
+    def _piece_size(self, lengths: Ints) -> int:
+        """How many columns of new tokens may run together."""
+        new, started = int(lengths.max()), bool(self.cache.lengths.any())
+        if self.graph.step_size == 1 or (started and not self.model.extends):
+            return 1
+        fits = max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16)
+        if self._chunk is not None:
+            fits = min(fits, self._chunk)
+        # GroupQueryAttention again; where rows cannot be told apart, a batch takes one by one.
+        apart = self.graph.mode is Mode.IN_PLACE and not self.graph.states
+        if len(self.rows) > 1 and self.graph.lengths is not None and not apart:
+            return 1 if started else new
+        bounded = self.graph.logits_kind is Logits.FULL or self._chunk is not None
+        if bounded and new > fits and self.model.extends:
+            return fits
+        return new
+
+    def _pieces(self, tokens: Ints, lengths: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """The new tokens in pieces: each row's first index, its tokens, and how many they are.
+
+        Rows are aligned at their ends, so that all of them end with the last piece.
+        """
+        new, size = int(lengths.max()), self._piece_size(lengths)
+        if new <= size or self.graph.mode is Mode.NONE:
+            yield np.zeros_like(lengths), tokens, lengths
+            return
+        for start in range(0, new, size):
+            stop = min(start + size, new)
+            starts = np.maximum(start - (new - lengths), 0)  # (b,)
+            counts = np.clip(lengths - (new - stop), 0, stop - start)  # (b,)
+            columns = np.minimum(starts[:, None] + np.arange(stop - start), new - 1)
+            yield starts, np.take_along_axis(tokens, columns, axis=1), counts
+
+    def _run(self, tokens: Ints, lengths: Ints) -> Floats:
+        """Logits (b,V) of one run."""
+        layout, memory, shape = self.forward(tokens, lengths)
+        rows, columns, vocab = shape
+        if columns == 1:
+            return self._floats(memory, (rows, vocab))
+        item = ITEM_BYTES[self.graph.logits.dtype]
+        picked = self.model.device.memory(rows * vocab * item)
+        indices = np.arange(rows) * columns + layout.last
+        device = self.model.device
+        device.take((memory, (rows * columns, vocab)), (picked, (rows, vocab)), 0, indices, item)
+        return self._floats(picked, (rows, vocab))
+
+    def forward(
+        self, tokens: Ints, lengths: Ints, every: bool = False
+    ) -> tuple[Layout, Memory, tuple[int, int, int]]:
+        """Runs the graph once; the memory and shape (b,S or 1,V) of its logits."""
+        layout = self.cache.lay(tokens, lengths)
+        started = layout.columns > 0
+        session = self.model.later if started else self.model.first
+        graph = self.graph if started else self.model.first_graph
+        binding = self._bindings.get(id(session)) or Binding(session, self.model.device)
+        self._bindings[id(session)] = binding
+        columns = layout.ids.shape[1]
+        last_column = columns == 1 or (not every and bool((layout.last == columns - 1).all()))
+        for name, values in feeds(graph, layout, last_column):
+            binding.write(name, values)
+        if self.model.embedder is not None:
+            self.model.embedder.feed(binding, graph, layout.ids, self.cancel)
+        self.cache.bind(binding, columns)
+        shape = self._logits_shape(graph, layout, last_column)
+        memory = self._logits_memory(shape)
+        dims = (shape[0], shape[2]) if graph.logits_kind is Logits.FLAT else shape
+        binding.fill(graph.logits.name, graph.logits.elem_type, dims, memory)
+        binding.run(self.cancel)
+        self.cache.advance(columns, layout.after)
+        return layout, memory, shape
+
+    def _logits_shape(
+        self, graph: DecoderGraph, layout: Layout, last_column: bool
+    ) -> tuple[int, int, int]:
+        rows, columns = layout.ids.shape
+        pruned = graph.logits_kind is not Logits.FULL or ("keep" in graph.inputs and last_column)
+        return rows, 1 if pruned else columns, self.vocab_size
+
+    def _logits_memory(self, shape: tuple[int, int, int]) -> Memory:
+        """The memory of single-token steps is kept, that of prompts is not."""
+        nbytes = prod(shape) * ITEM_BYTES[self.graph.logits.dtype]
+        if shape[1] > 1:
+            return self.model.device.memory(nbytes)
+        if self._logits is None or self._logits.nbytes != nbytes:
+            self._logits = self.model.device.memory(nbytes)
+        return self._logits
+
+    def _floats(self, memory: Memory, shape: tuple[int, ...]) -> Floats:
+        """``memory`` as float32 on the host."""
+        dtype = self.graph.logits.dtype
+        words = memory.host(shape, ITEM_BYTES[dtype])
+        if dtype == "bfloat16":  # the upper half of a float32
+            return (words.astype(np.uint32) << 16).view(np.float32)
+        return words.view(dtype).astype(np.float32, copy=False)
