@@ -6,7 +6,7 @@ generation_config.json, that the default. None means unset, except as a keyword,
 the option off.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -136,12 +136,16 @@ IDS = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id")
 
 
 def merge(
-    file: Mapping[str, Any], config: GenerationConfig | None, keywords: Mapping[str, Any]
+    file: Mapping[str, Any],
+    config: GenerationConfig | None,
+    keywords: Mapping[str, Any],
+    others: Collection[str] = (),
 ) -> GenerationConfig:
     """One configuration from the model's file, the caller's object and the call's keywords.
 
-    Defaults fill what none of them sets. OptionError for an unknown keyword or a wrong value;
-    values that only a processor knows to judge are judged when it is built.
+    Defaults fill what none of them sets. OptionError for an unknown keyword (``others`` are names
+    that the caller would have known) or a wrong value; values that only a processor knows to judge
+    are judged when it is built.
     """
     for name in keywords:
         if name in REFUSED | LATER:
@@ -149,14 +153,26 @@ def merge(
                 f"{name} is not offered", do="use greedy decoding, sampling or beam search"
             )
         if name not in OPTIONS:
-            raise OptionError.unknown(name, OPTIONS, "generate")
+            raise OptionError.unknown(name, {*OPTIONS, *others}, "generate")
     _refuse_methods(file)
     asked = {**(config.set_options() if config else {}), **keywords}
-    merged = {**DEFAULTS, **GenerationConfig.from_json(file).set_options(), **asked}
+    merged = {**DEFAULTS, **_of_file(file), **asked}
     if asked.get("max_new_tokens") is not None and "max_length" not in asked:
         merged.pop("max_length", None)
     _check(merged)
     return GenerationConfig(**merged)
+
+
+def _of_file(file: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that the model's file sets; a negative id there means that there is none."""
+    values = GenerationConfig.from_json(file).set_options()
+    for name in IDS:
+        ids = values.get(name)
+        if isinstance(ids, list):
+            ids = values[name] = [i for i in ids if not (type(i) is int and i < 0)]
+        if ids == [] or (type(ids) is int and ids < 0):
+            del values[name]
+    return values
 
 
 def _refuse_methods(file: Mapping[str, Any]) -> None:

@@ -138,7 +138,7 @@ class TextGeneration:
         """A checked request, ready to run."""
         functions = Functions(**{name: keywords[name] for name in FUNCTIONS if name in keywords})
         rest = {name: value for name, value in keywords.items() if name not in FUNCTIONS}
-        merged = options.merge(self.defaults, config, rest)
+        merged = options.merge(self.defaults, config, rest, FUNCTIONS)
         ids = [self.encode(prompt) for prompt in prompts]
         return Request(self.model, self._text(), ids, merged, functions, self._room)
 

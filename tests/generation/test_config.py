@@ -114,3 +114,14 @@ def test_values_without_meaning_are_refused(name, values):
     for value in values:
         with pytest.raises(OptionError, match=name):
             merge({}, None, {name: value})
+
+
+def test_negative_ids_in_a_file_mean_none():
+    merged = merge({"pad_token_id": -1, "eos_token_id": [-1, 5], "bos_token_id": -1}, None, {})
+    assert (merged.pad_token_id, merged.bos_token_id) == (None, None)
+    assert stop_ids(merged) == {5}
+
+
+def test_names_that_the_caller_knows_are_offered_too():
+    with pytest.raises(OptionError, match="'logits_processor'"):
+        merge({}, None, {"logits_processors": []}, ["logits_processor"])
