@@ -19,6 +19,7 @@ class Told:
     """What one row keeps of its steps, an entry for each new token."""
 
     logprobs: list[float] = field(default_factory=list)
+    transitions: list[float] = field(default_factory=list)  # processed, not normalised
     top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
     scores: list[Floats] = field(default_factory=list)  # processed, (V,) each
 
@@ -68,6 +69,7 @@ class Chooser:
         return tokens
 
     def _tell(self, told: Told, token: int, scores: Floats) -> None:
+        told.transitions.append(float(scores[token]))
         if self._scores:
             told.scores.append(scores)
         if self._logprobs:

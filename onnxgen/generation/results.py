@@ -36,8 +36,9 @@ class Generation:
 
     Only when asked for: ``token_logprobs`` and ``top_logprobs`` (id and log-probability), of the
     processed and normalised scores, an entry a token; ``scores``, the processed scores themselves,
-    (tokens, V), with beams (steps, beams, V). Only of beams: ``sequence_score``, ``beam_indices``
-    and the ``transition_scores`` that add up to it before the length penalty.
+    (tokens, V), with beams (steps, beams, V); ``transition_scores``, what these gave to the tokens,
+    not normalised again. Beams always have the latter, which add up to their ``sequence_score``
+    before the length penalty, and ``beam_indices``.
     """
 
     text: str

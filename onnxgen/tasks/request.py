@@ -175,6 +175,7 @@ class Request:
             token_logprobs=tuple(told.logprobs) if told and told.logprobs else None,
             top_logprobs=tuple(map(tuple, told.top_logprobs)) if told and told.logprobs else None,
             scores=np.stack(told.scores) if told and told.scores else None,
+            transition_scores=tuple(told.transitions) if told and told.transitions else None,
         )
 
     def _beam_result(self, prompt: int, best: Hypothesis, found: Beams) -> Generation:

@@ -107,6 +107,8 @@ def test_log_probabilities_are_those_of_the_model(mode, load):
         assert [i for i, _ in best] == np.argsort(-own, kind="stable")[:3].tolist()
         assert best[0] == (answer.tokens[step], answer.token_logprobs[step])
     np.testing.assert_allclose(answer.scores, logits, atol=1e-3)
+    own = [row[token] for row, token in zip(logits, answer.tokens, strict=True)]
+    assert answer.transition_scores == pytest.approx(own, abs=1e-3)
     pieces = list(model.stream(prompt, top_logprobs=1, **FREE))
     assert tuple(piece.logprob for piece in pieces) == answer.token_logprobs
     assert [piece.top_logprobs[0][0] for piece in pieces] == list(answer.tokens)
