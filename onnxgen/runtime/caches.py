@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnxgen.graph.decoder import DecoderGraph, Mode
 from onnxgen.graph.shapes import ITEM_BYTES, CacheSlot
 from onnxgen.runtime.binding import Binding
-from onnxgen.runtime.device import Device, Memory, Shape
+from onnxgen.runtime.device import Device, Memory
 
 Ints = NDArray[np.int64]
 
@@ -231,34 +231,35 @@ class InPlaceCache:
         other.lengths, other._sizes = self.lengths[rows], dict(self._sizes)
         other._buffers, other._offset, other._bound = {}, 0, None
         for slot in self.graph.caches:
-            indices = folded(rows, slot.batch_factor)
-            length, memory = self._sizes[slot.input], self._buffers[slot.input]
-            shape, picked = slot.shape(len(self), length), slot.shape(len(rows), length)
-            target = self._taken(slot, memory, (shape, picked), slot.batch_axis, indices)
+            length = self._sizes[slot.input]
             if capacity is not None and not slot.fixed_length and capacity > length:
-                # What stands in the new room means nothing yet: the last row again, for instance.
-                longer = slot.shape(len(rows), capacity)
-                indices = np.minimum(np.arange(capacity), length - 1)
-                target = self._taken(slot, target, (picked, longer), slot.seq_axis or 0, indices)
                 other._sizes[slot.input] = other.capacity = capacity
-            other._buffers[slot.input] = target
+            longer = other._sizes[slot.input]
+            other._buffers[slot.input] = self._taken(slot, rows, length, longer)
         other._states = [_Pair(s, self.device, len(rows), 0) for s in self.graph.states]
         for mine, theirs in zip(self._states, other._states, strict=True):
             _copy(mine, theirs, rows, len(self))
         return other
 
-    def _taken(
-        self,
-        slot: CacheSlot,
-        memory: Memory,
-        shapes: tuple[Shape, Shape],
-        axis: int,
-        indices: Ints,
-    ) -> Memory:
-        """New memory of the second shape with slices of ``memory``, which has the first."""
-        item = ITEM_BYTES[slot.dtype]
-        target = self.device.memory(prod(shapes[1]) * item)
-        self.device.take((memory, shapes[0]), (target, shapes[1]), axis, indices, item)
+    def _taken(self, slot: CacheSlot, rows: Ints, length: int, longer: int) -> Memory:
+        """New memory with ``rows`` of a buffer of ``length`` columns, and room for ``longer``."""
+        memory, item = self._buffers[slot.input], ITEM_BYTES[slot.dtype]
+        picked, axis = folded(rows, slot.batch_factor), slot.batch_axis
+        shape, target_shape = slot.shape(len(self), length), slot.shape(len(rows), longer)
+        target = self.device.memory(prod(target_shape) * item)
+        if self.device.kind == "cpu" or length == longer:
+            # Rows behind the longest have no meaning, but in a window that drops rows.
+            filled = length if slot.evicts else int(self.lengths.max())
+            used = (slot.seq_axis or 0, filled)
+            self.device.take((memory, shape), (target, target_shape), axis, picked, item, used)
+            return target
+        # What stands in the new room means nothing yet: the last row again, for instance.
+        between_shape = slot.shape(len(rows), length)
+        between = self.device.memory(prod(between_shape) * item)
+        self.device.take((memory, shape), (between, between_shape), axis, picked, item)
+        columns = np.minimum(np.arange(longer), length - 1)
+        source = (between, between_shape)
+        self.device.take(source, (target, target_shape), slot.seq_axis or 0, columns, item)
         return target
 
     def __len__(self) -> int:

@@ -68,16 +68,34 @@ class Device:
         axis: int,
         indices: Sequence[int] | NDArray[np.int64],
         item: int,
+        used: tuple[int, int] | None = None,
     ) -> None:
         """Copies slices ``indices`` of ``source`` along ``axis`` to ``target``, both packed.
 
-        The target's shape equals the source's but for the length of ``axis``.
+        The target's shape equals the source's but for the length of ``axis``. ``used`` names
+        another axis and how much of it has a meaning: the rest need not be copied, and on the CPU,
+        where untouched pages cost nothing, is not; there the shapes may differ in that axis too.
         """
         picked = np.asarray(indices, np.int64)
         if self.kind == "cpu":
-            array = source[0].array(source[1], item)
-            np.take(array, picked, axis, out=target[0].array(target[1], item), mode="clip")
-            return
+            array, out = source[0].array(source[1], item), target[0].array(target[1], item)
+            if used is None:
+                np.take(array, picked, axis, out=out, mode="clip")
+            else:
+                part = (slice(None),) * used[0] + (slice(used[1]),)
+                out[part] = np.take(array[part], picked, axis)
+        else:
+            self.take_by_graph(source, target, axis, picked, item)
+
+    def take_by_graph(
+        self,
+        source: tuple[Memory, Shape],
+        target: tuple[Memory, Shape],
+        axis: int,
+        picked: NDArray[np.int64],
+        item: int,
+    ) -> None:
+        """:meth:`take` by a graph of one node, which works on any device."""
         key = (axis, item)
         if key not in self._graphs:
             graph = _gather_graph(len(source[1]), axis, WORD_TYPES[item])
