@@ -4,10 +4,7 @@ import random
 
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-import onnxgen  # noqa: E402
+import onnxgen
 
 pytestmark = [pytest.mark.oracle, pytest.mark.timeout(1800)]
 VOCAB, RUNS = 120, 300
@@ -16,10 +13,12 @@ VOCAB, RUNS = 120, 300
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A tiny random llama in torch, and its export by optimum."""
+    import torch
     from optimum.exporters.onnx import onnx_export_from_model
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(
+    config = LlamaConfig(
         vocab_size=VOCAB,
         hidden_size=32,
         intermediate_size=64,
@@ -32,7 +31,7 @@ def pair(tmp_path_factory):
         eos_token_id=None,
         pad_token_id=0,
     )
-    model = transformers.LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(config).eval()
     folder = tmp_path_factory.mktemp("llama")
     onnx_export_from_model(model, folder, task="text-generation-with-past", do_validation=False)
     (folder / "generation_config.json").write_text("{}")
@@ -98,6 +97,8 @@ def ended(tokens: list[int], eos: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_tokens_equal(seed, pair):
+    import torch
+
     model, ours = pair
     rng = random.Random(seed)
     prompt = [rng.randrange(3, VOCAB) for _ in range(rng.randint(4, 20))]
