@@ -12,6 +12,7 @@ from onnxgen.generation.loop import Row, greedy
 from onnxgen.generation.protocol import Floats, Ints
 from onnxgen.generation.sampling import Sampler, largest
 from onnxgen.generation.sequences import Processor, Sequences
+from onnxgen.generation.softmax import normaliser
 
 
 @dataclass(slots=True)
@@ -77,10 +78,3 @@ class Chooser:
             told.logprobs.append(float(scores[token] - norm))
             best = largest(scores, self._top) if self._top else ()
             told.top_logprobs.append([(int(i), float(scores[i] - norm)) for i in best])
-
-
-def normaliser(scores: Floats) -> float:
-    """What makes ``scores`` (V,) log-probabilities when taken off: the log of their exp's sum."""
-    kept = scores[scores > -np.inf]
-    best = kept.max()
-    return float(best + np.log(np.exp(kept - best).sum()))

@@ -11,9 +11,9 @@ from time import perf_counter
 
 import numpy as np
 
-from onnxgen.errors import LogitsError
 from onnxgen.generation.protocol import Floats, Ints, Steps
 from onnxgen.generation.results import Step, Timings
+from onnxgen.generation.sampling import refuse
 from onnxgen.generation.stopping import Criterion
 
 
@@ -120,19 +120,5 @@ def greedy(logits: Floats, rows: Sequence[Row]) -> Ints:
     # argmax stops at the first NaN, so looking at what it chose finds any.
     best = logits[np.arange(len(chosen)), chosen]
     if not np.isfinite(best).all():
-        refuse(best, rows)
+        refuse(best, [row.index for row in rows], [len(row.tokens) + 1 for row in rows])
     return chosen
-
-
-def refuse(best: Floats, rows: Sequence[Row]) -> None:
-    """LogitsError for the first row whose best score, of ``best`` (B,), is not finite."""
-    for value, row in zip(best, rows, strict=True):
-        if not np.isfinite(value):
-            banned = value == -np.inf
-            raise LogitsError(
-                f"the best score of row {row.index} is {value} in step {len(row.tokens) + 1}",
-                wanted="a token that is not banned" if banned else "finite logits",
-                do="loosen what bans tokens"
-                if banned
-                else "try another dtype of the model (fp16 overflows in some)",
-            )

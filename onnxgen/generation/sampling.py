@@ -168,14 +168,22 @@ class TorchSampler:
 def check_best(scores: Floats, rows: Sequence[int], steps: Sequence[int]) -> Floats:
     """The best (R,) of each of ``scores`` (R,W); LogitsError for one that is not finite."""
     best: Floats = scores.max(axis=1)  # NaN where there is one
+    refuse(best, rows, steps)
+    return best
+
+
+def refuse(best: Floats, rows: Sequence[int], steps: Sequence[int]) -> None:
+    """LogitsError for the first of ``rows`` whose best score, of ``best`` (R,), is not finite."""
     for value, row, step in zip(best, rows, steps, strict=True):
         if not np.isfinite(value):
+            banned = value == -np.inf
             raise LogitsError(
                 f"the best score of row {row} is {value} in step {step}",
-                wanted="finite scores",
-                do="loosen what bans tokens if it is -inf; else try another dtype of the model",
+                wanted="a token that is not banned" if banned else "finite scores",
+                do="loosen what bans tokens"
+                if banned
+                else "try another dtype of the model (fp16 overflows in some)",
             )
-    return best
 
 
 def largest(values: Reals, count: int) -> Ints:

@@ -29,6 +29,13 @@ def log_softmax(scores: Floats) -> Floats:
     return shifted
 
 
+def normaliser(scores: Floats) -> float:
+    """What makes ``scores`` (V,) log-probabilities when taken off: the log of their exp's sum."""
+    kept = scores[scores > -np.inf]
+    best = kept.max()
+    return float(best + np.log(np.exp(kept - best).sum()))
+
+
 def _total(powers: Floats) -> Floats:
     """The sums of the rows, (..., 1); rounded once, since borders hang on their last bit."""
     sums: Floats = powers.sum(axis=-1, keepdims=True, dtype=np.float64).astype(np.float32)

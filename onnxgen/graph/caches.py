@@ -129,7 +129,7 @@ def _onward(here: _Reach, use: Use) -> Iterator[_Reach]:
     elif op == "Transpose" and here.axes:
         perm = attributes(node).get("perm") or tuple(reversed(range(len(here.axes))))
         axes = tuple(here.axes[p] for p in perm)
-        yield _Reach(use.scope, node.output[0], axes, here.join, node, here.seq_axis)
+        yield _Reach(use.scope, node.output[0], axes, here.join, here.node, here.seq_axis)
     elif op in {"Identity", "Cast"}:
         yield _Reach(use.scope, node.output[0], here.axes, here.join, here.node, here.seq_axis)
     elif op in VIEWS and use.index == 0:

@@ -73,8 +73,6 @@ def new_cache(graph: DecoderGraph, device: Device, rows: int, capacity: int) -> 
 
 def right_padded(tokens: Ints, lengths: Ints, before: Ints) -> Layout:
     """Padding follows the text, and each row's valid tokens are the first of the cache."""
-    if tokens.shape == (1, 1):  # the step that is run most
-        return next_token(tokens, before)
     columns = max(int(lengths.max()), 1)
     after = before + lengths
     # A row without new tokens shows one more, which its next token overwrites: operators that
@@ -91,20 +89,6 @@ def right_padded(tokens: Ints, lengths: Ints, before: Ints) -> Layout:
         before=before,
         after=after,
         columns=int(before.max()),
-    )
-
-
-def next_token(tokens: Ints, before: Ints) -> Layout:
-    """One token (1,1) for a single row: nothing is padded, whatever the mode."""
-    past = int(before[0])
-    return Layout(
-        ids=tokens,
-        mask=np.ones((1, past + 1), np.int64),
-        positions=before[:, None],
-        last=np.zeros(1, np.int64),
-        before=before,
-        after=before + 1,
-        columns=past,
     )
 
 
@@ -290,8 +274,6 @@ class GrowingCache:
         total = self._columns + new
         if total > self.capacity:
             self._widen(total)
-        if tokens.shape == (1, 1) and self._columns == self.lengths[0]:
-            return next_token(tokens, self.lengths)
         after = self.lengths + lengths
         columns = np.arange(total)
         real = columns[self._columns :] >= total - after[:, None]  # (B,S)

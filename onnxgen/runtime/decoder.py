@@ -19,6 +19,7 @@ from onnxgen.runtime.device import Device
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.group import Floats, Group
 from onnxgen.runtime.session import Cancel, Session
+from onnxgen.runtime.steady import Steady
 
 
 class DecoderModel:
@@ -43,6 +44,7 @@ class DecoderModel:
         self.first_graph, self.embedder = graph, embedder
         self.device = Device(self.first.device, self.first.device_id)
         self.vocab_size = graph.vocab_size or 0
+        self.steady = Steady.fits(self.graph, self.device)
 
     @cached_property
     def extends(self) -> bool:
@@ -104,12 +106,12 @@ class Decoder:
             # The step that is run most. It costs what it touches: between two runs the weights
             # have driven everything else out of the processor's caches.
             group = self._groups[0]
-            if group.cache.single and self.lengths[0] < self.capacity:
+            if self.model.steady and group.cache.single and self.lengths[0] < self.capacity:
                 logits = group.next(tokens)
                 self.lengths = group.cache.lengths
                 return logits
         after = self._admit(tokens, lengths)
-        if len(self._groups) == 1:
+        if len(self._groups) == 1 and lengths.any():
             logits = self._groups[0].run(tokens, lengths)
         else:
             logits = np.empty((len(tokens), self.vocab_size), np.float32)

@@ -75,26 +75,20 @@ class Group:
         return logits
 
     def next(self, token: Ints) -> Floats:
-        """Logits (1,V) after one more ``token`` (1,1) of a single row."""
+        """Logits (1,V) after one more ``token`` (1,1) of a single row, see :class:`Steady`."""
+        memory, shape = self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size)
         steady = self._steady
         if steady is None:
-            if not Steady.fits(self.graph, self.model.device):
-                return self._run(token, np.ones(1, np.int64))
             steady = Steady(self.graph, self.model.later, self.model.device, self.capacity)
             logits, self._steady = self.graph.logits, steady
-            shape = (1, self.vocab_size) if len(logits.shape) == 2 else (1, 1, self.vocab_size)
-            memory = self._logits_memory((1, 1, self.vocab_size))
-            steady.binding.fill(logits.name, logits.elem_type, shape, memory)
-            self._view = self._floats(memory, (1, self.vocab_size))
-            self._copies = self._view.base is None  # not float32 as it is
+            dims = shape if self.graph.logits_kind is Logits.FLAT else (1, *shape)
+            steady.binding.fill(logits.name, logits.elem_type, dims, memory)
         lengths = self.cache.lengths
         steady.feed(token, int(lengths[0]))
         self.cache.bind(steady.binding, 1)
         steady.binding.run(self.cancel)
         self.cache.advance(1, lengths + 1)
-        if self._copies:
-            return self._floats(self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size))
-        return self._view
+        return self._floats(memory, shape)
 
     def run_all(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,S,V) after each token; zeros in padding."""

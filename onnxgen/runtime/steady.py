@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.runtime.binding import Binding
-from onnxgen.runtime.caches import Ints, next_token
+from onnxgen.runtime.caches import Ints, right_padded
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.feeds import VALUES, conform
 from onnxgen.runtime.session import Session
@@ -29,7 +29,8 @@ class Steady:
         self.binding = Binding(session, device)
         self._mask = graph.inputs.get("mask")
         self._counts: list[tuple[NDArray[np.generic], int]] = []
-        sample = next_token(np.zeros((1, 1), np.int64), np.ones(1, np.int64))
+        one = np.ones(1, np.int64)
+        sample = right_padded(one[None], one, one)  # a second token behind the first
         for role, port in graph.inputs.items():
             if role == "mask":
                 ones = np.ones(capacity, port.dtype)

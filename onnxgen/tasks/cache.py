@@ -1,5 +1,7 @@
 """A cache that one answer leaves behind and the next goes on with."""
 
+import numpy as np
+
 from onnxgen.runtime.decoder import Decoder, DecoderModel
 
 
@@ -34,7 +36,7 @@ class Cache:
             self.tokens = []
             return model.start(capacity, prefill_chunk_size=chunk), 0
         decoder.reserve(capacity)
-        decoder.rewind(decoder.lengths * 0 + common)
+        decoder.rewind(np.array([common]))
         return decoder, common
 
 

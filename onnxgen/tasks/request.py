@@ -88,6 +88,10 @@ class Request:
         )
         self._beam_options = self._new_beam_options() if self.beams > 1 else None
         self.rows = self._new_rows()
+        if functions.cache is not None and (len(self.rows) > 1 or self.beams > 1):
+            raise OptionError("a cache with several rows", wanted="one prompt, one answer")
+        if self.beams > 1 and config.top_logprobs:
+            warnings.warn("top_logprobs does nothing with beams", stacklevel=4)
         self._guidance = self._scale()
         self.clock = Clock()
         self._found: list[Beams] = []
@@ -258,8 +262,6 @@ class Request:
         if cache is None:
             self._decoder = self._model.start(self._capacity, prefill_chunk_size=chunk)
             return self._decoder
-        if len(self.rows) > 1 or self.beams > 1:
-            raise OptionError("a cache with several rows", wanted="one prompt, one answer")
         self._decoder, held = cache.resume(self._model, self._prompts[0], self._capacity, chunk)
         self.rows[0].fed = held
         return self._decoder
@@ -296,8 +298,6 @@ class Request:
             logprobs=bool(self.config.logprobs),
             clock=self.clock,
         )
-        if self.config.top_logprobs:
-            warnings.warn("top_logprobs does nothing with beams", stacklevel=3)
 
     def _outcome(self) -> Step:
         """The best answer of each prompt, by its last token."""

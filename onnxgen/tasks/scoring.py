@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxgen.generation.choosing import normaliser
+from onnxgen.generation.softmax import normaliser
 from onnxgen.runtime.decoder import DecoderModel
 from onnxgen.runtime.group import LOGITS_BYTES
 

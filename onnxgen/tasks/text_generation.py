@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, overload
 
-from onnxgen.errors import CapacityError, OptionError, TokenizerError
+from onnxgen.errors import CapacityError, OptionError
 from onnxgen.files import ModelFiles
 from onnxgen.generation import config as options
 from onnxgen.generation.config import GenerationConfig
@@ -178,7 +178,5 @@ class TextGeneration:
         return bound - prompt_length + 1
 
     def _text(self) -> Tokenizer | None:
-        try:
-            return self.tokenizer
-        except TokenizerError:
-            return None  # prompts of token ids need none
+        """None where there is none, as prompts of ids need none; a broken one raises."""
+        return self.tokenizer if self.files.path("tokenizer.json") else None

@@ -32,3 +32,17 @@ def banned(process: Processor, seqs: Sequences, vocab_size: int) -> list[list[in
     """The ids that ``process`` bans from each row."""
     table = np.array(after(process, seqs, np.zeros((len(seqs), vocab_size))))
     return [np.flatnonzero(np.isneginf(row)).tolist() for row in table]
+
+
+# Mass, tokens to keep at least, probabilities, and which of them top-p keeps.
+TOP_P = [
+    (0.8, 1, [0.5, 0.3, 0.2], [0, 1]),
+    (0.5, 1, [0.5, 0.3, 0.2], [0]),
+    (0.0, 1, [0.5, 0.3, 0.2], [0]),
+    (0.0, 2, [0.3, 0.5, 0.2], [0, 1]),
+    (0.1, 5, [0.3, 0.5, 0.2], [0, 1, 2]),
+    (0.5, 1, [0.25, 0.25, 0.25, 0.25], [2, 3]),
+    (0.0, 1, [0.25, 0.25, 0.25, 0.25], [3]),
+    (0.7, 1, [0.4, 0.1, 0.1, 0.4, 0], [0, 3]),
+    (0.85, 1, [0.4, 0.1, 0.1, 0.4, 0], [0, 2, 3]),
+]

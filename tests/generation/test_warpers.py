@@ -5,7 +5,7 @@ import pytest
 
 from onnxgen.errors import OptionError
 from onnxgen.generation import warpers as w
-from tests.generation.rows import BAN, after, kept, rows
+from tests.generation.rows import BAN, TOP_P, after, kept, rows
 
 ONE = rows([0])
 
@@ -52,20 +52,7 @@ def test_top_k_of_many_keeps_ties():
     assert kept(w.top_k(2), ONE, scores) == [5, 6, 7]
 
 
-@pytest.mark.parametrize(
-    ("p", "keep", "shares", "expected"),
-    [
-        (0.8, 1, [0.5, 0.3, 0.2], [0, 1]),
-        (0.5, 1, [0.5, 0.3, 0.2], [0]),
-        (0.0, 1, [0.5, 0.3, 0.2], [0]),
-        (0.0, 2, [0.3, 0.5, 0.2], [0, 1]),
-        (0.1, 5, [0.3, 0.5, 0.2], [0, 1, 2]),
-        (0.5, 1, [0.25, 0.25, 0.25, 0.25], [2, 3]),
-        (0.0, 1, [0.25, 0.25, 0.25, 0.25], [3]),
-        (0.7, 1, [0.4, 0.1, 0.1, 0.4, 0], [0, 3]),
-        (0.85, 1, [0.4, 0.1, 0.1, 0.4, 0], [0, 2, 3]),
-    ],
-)
+@pytest.mark.parametrize(("p", "keep", "shares", "expected"), TOP_P)
 def test_top_p(p, keep, shares, expected):
     assert kept(w.top_p(p, keep), ONE, logs(*shares)) == expected
 

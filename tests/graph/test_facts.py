@@ -1,6 +1,8 @@
 """The facts that the inspector reads equal those that each hand-written graph was built with."""
 
+import onnx
 import pytest
+from onnx import helper
 
 from onnxgen.graph.decoder import DecoderGraph, Mode
 from onnxgen.graph.lengths import Lengths
@@ -49,3 +51,19 @@ def _width(slot):
 def test_window_of_the_layer_that_has_one():
     graph = DecoderGraph.load(FIXTURES / "handmade/gqa_window/model.onnx")
     assert {(s.layer, s.window) for s in graph.caches} == {(0, 5), (1, None)}
+
+
+def test_a_view_behind_the_attention_does_not_hide_its_attributes(tmp_path):
+    """The present leaves through two transposes; the window is still that of the attention."""
+    proto = onnx.load(FIXTURES / "handmade/gqa_window/model.onnx")
+    graph = proto.graph
+    (node,) = [n for n in graph.node if "present.0.key" in n.output]
+    node.output[list(node.output).index("present.0.key")] = "inner"
+    graph.node.extend(
+        helper.make_node("Transpose", [source], [target], perm=[0, 2, 1, 3])
+        for source, target in [("inner", "turned"), ("turned", "present.0.key")]
+    )
+    onnx.save(proto, tmp_path / "model.onnx")
+    slots = {s.input: s for s in DecoderGraph.load(tmp_path / "model.onnx").caches}
+    assert slots["past_key_values.0.key"].window == 5
+    assert slots["past_key_values.0.key"].seq_axis == 2

@@ -18,6 +18,7 @@ from onnxgen.runtime.selection_graph import (
     TopK,
     TopP,
 )
+from tests.generation.rows import TOP_P
 
 DEVICE = Device()
 BAN = -np.inf
@@ -94,20 +95,7 @@ def test_top_k(k, scores, expected):
     assert after(TopK(k), scores=scores) == expected
 
 
-@pytest.mark.parametrize(
-    ("p", "keep", "shares", "kept"),
-    [
-        (0.8, 1, [0.5, 0.3, 0.2], [0, 1]),
-        (0.5, 1, [0.5, 0.3, 0.2], [0]),
-        (0.0, 1, [0.5, 0.3, 0.2], [0]),
-        (0.0, 2, [0.3, 0.5, 0.2], [0, 1]),
-        (0.1, 5, [0.3, 0.5, 0.2], [0, 1, 2]),
-        (0.5, 1, [0.25, 0.25, 0.25, 0.25], [2, 3]),
-        (0.0, 1, [0.25, 0.25, 0.25, 0.25], [3]),
-        (0.7, 1, [0.4, 0.1, 0.1, 0.4, 0], [0, 3]),
-        (0.85, 1, [0.4, 0.1, 0.1, 0.4, 0], [0, 2, 3]),
-    ],
-)
+@pytest.mark.parametrize(("p", "keep", "shares", "kept"), TOP_P)
 def test_top_p(p, keep, shares, kept):
     found = after(TopP(p, keep), scores=logs(*shares))
     assert np.flatnonzero(np.isfinite(found)).tolist() == kept

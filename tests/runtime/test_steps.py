@@ -209,3 +209,14 @@ def test_graphs_for_a_batch_of_one_run_row_by_row(name, tmp_path):
         tokens = tokens[picked] if step == 0 else tokens
         assert tokens.tolist() == [fixture.greedy[i][step] for i in picked]
         tokens = decoder.step(tokens[:, None], np.ones(3, np.int64)).argmax(-1)
+
+
+@every_model
+@pytest.mark.parametrize("rows", [[1], [1, 2]], ids=str)
+def test_a_step_without_tokens_changes_nothing(fixture, rows):
+    decoder = fixture.model().start(60)
+    tokens = decoder.step(*padded([fixture.prompts[i] for i in rows])).argmax(-1)
+    decoder.step(np.full((len(rows), 1), 7), np.zeros(len(rows), np.int64))
+    for step in range(4):
+        assert tokens.tolist() == [fixture.greedy[i][step] for i in rows]
+        tokens = decoder.step(tokens[:, None], np.ones(len(rows), np.int64)).argmax(-1)

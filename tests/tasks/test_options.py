@@ -304,3 +304,8 @@ def test_wrong_values_are_refused_before_the_first_step(options, load):
 def test_beams_do_not_stream(load):
     with pytest.raises(ValueError, match="beams"):
         load("append").stream([5, 6], num_beams=2)
+
+
+def test_a_cache_for_several_rows_is_refused_before_the_stream_starts(load):
+    with pytest.raises(OptionError, match="several rows"):
+        load("append").stream([[5, 6], [7]], cache=Cache())

@@ -1,5 +1,6 @@
 """The task on the exported fixtures: prompts of each kind, batches, streams, chats, wrong input."""
 
+import shutil
 import threading
 
 import pytest
@@ -156,3 +157,11 @@ def test_cuda_on_a_machine_without_it_says_how_to_get_it():
         expected = r"onnxgen\[gpu\]"
     with pytest.raises(OnnxgenError, match=expected):
         onnxgen.load(FIXTURES / "models/llama", device="cuda")
+
+
+def test_a_broken_tokenizer_is_told_of_whatever_the_prompt(tmp_path):
+    shutil.copytree(FIXTURES / "models/llama", tmp_path / "model")
+    (tmp_path / "model/tokenizer.json").write_text("{}")
+    model = onnxgen.load(tmp_path / "model")
+    with pytest.raises(TokenizerError):
+        model.generate([5, 6], max_new_tokens=2)
