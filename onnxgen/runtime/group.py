@@ -54,6 +54,7 @@ class Group:
         self._bindings: dict[int, Binding] = {}
         self._logits: Memory | None = None
         self._steady: Steady | None = None
+        self._view: Floats | None = None  # the logits that single steps write, if float32
 
     def gather(self, inside: Ints, rows: Ints, capacity: int | None = None) -> Group:
         """A group of copies of this one's rows ``inside``, which are the batch's ``rows``."""
@@ -76,19 +77,23 @@ class Group:
 
     def next(self, token: Ints) -> Floats:
         """Logits (1,V) after one more ``token`` (1,1) of a single row, see :class:`Steady`."""
-        memory, shape = self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size)
         steady = self._steady
         if steady is None:
+            memory, shape = self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size)
             steady = Steady(self.graph, self.model.later, self.model.device, self.capacity)
             logits, self._steady = self.graph.logits, steady
             dims = shape if self.graph.logits_kind is Logits.FLAT else (1, *shape)
             steady.binding.fill(logits.name, logits.elem_type, dims, memory)
+            if logits.dtype == "float32":
+                self._view = self._floats(memory, shape)
         lengths = self.cache.lengths
         steady.feed(token, int(lengths[0]))
         self.cache.bind(steady.binding, 1)
         steady.binding.run(self.cancel)
         self.cache.advance(1, lengths + 1)
-        return self._floats(memory, shape)
+        if self._view is not None:
+            return self._view
+        return self._floats(self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size))
 
     def run_all(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,S,V) after each token; zeros in padding."""
