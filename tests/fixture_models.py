@@ -83,7 +83,8 @@ def embedder(folder: Path) -> Embedder | None:
 def found(kind: str) -> list[FixtureModel]:
     folders = sorted(p.parent for p in (FIXTURES / kind).glob("*/expected.json"))
     assert folders, f"no fixtures in {FIXTURES / kind}"
-    return [FixtureModel(folder) for folder in folders]
+    models = [FixtureModel(folder) for folder in folders]
+    return [model for model in models if "prompts" in model.expected]
 
 
 def decode(model: DecoderModel, prompts: list[list[int]], count: int) -> list[list[int]]:

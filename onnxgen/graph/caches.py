@@ -9,13 +9,14 @@ Letters: B batch, P past, H heads, D head size.
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from onnx import NodeProto
 
 from onnxgen.errors import UnsupportedModelError
+from onnxgen.graph.lengths import sources
 from onnxgen.graph.proto import VIEWS, Graph, Port, Scope, Use, attributes
 
 
@@ -52,7 +53,7 @@ STATEFUL = {"LinearAttention": {3: 1}, "CausalConvWithState": {3: 1}}
 class Path:
     """The way of a cache from its input to an output."""
 
-    output: str
+    output: str  # "" for a cross-attention cache that another graph computes
     join: Join
     node: NodeProto | None  # the operator that joins old and new
     scope: Scope
@@ -71,13 +72,18 @@ class _Reach:
     seq_axis: int | None = None
 
 
-def pair(graph: Graph, known: set[str]) -> dict[str, Path]:
-    """Every cache input of ``graph`` with its path; ``known`` names the inputs of other roles."""
-    floats = [p for p in graph.inputs.values() if p.name not in known and len(p.shape) >= 3]
+def pair(graph: Graph, role_of: Mapping[str, str]) -> dict[str, Path]:
+    """Every cache input of ``graph`` with its path; ``role_of`` names the inputs of other roles."""
+    floats = [p for p in graph.inputs.values() if p.name not in role_of and len(p.shape) >= 3]
+    tokens = {name for name, role in role_of.items() if role in {"ids", "embeds"}}
     paths = {p.name: path for p in floats if (path := _join_path(graph, p))}
     twice = {o for o, n in Counter(path.output for path in paths.values()).items() if n > 1}
     paths = {name: path for name, path in paths.items() if path.output not in twice}
     free = set(graph.outputs) - {path.output for path in paths.values()}
+    for port in floats:
+        if port.name not in paths and (path := _cross_path(graph, port, free, tokens)):
+            paths[port.name] = path
+            free.discard(path.output)
     for port in floats:
         if port.name not in paths and (output := _nearest(graph, port, free)):
             paths[port.name] = Path(output, Join.STATE, None, graph.scope, None)
@@ -114,6 +120,41 @@ def _join_path(graph: Graph, port: Port) -> Path | None:
                     queue.append(reach)
         queue.extend(_out_of_body(here))
     return None
+
+
+def _cross_path(graph: Graph, port: Port, free: set[str], tokens: set[str]) -> Path | None:
+    """The path of a cross-attention cache: no new token ever reaches what it holds.
+
+    The graph of the first step gives it; the branch, or the graph, of later steps hands it back,
+    gives something empty in its place, or nothing.
+    """
+    output = _namesake(graph, port, free)
+    if output is None:
+        if not re.search(r"past|cache", port.name) or _meets_join(graph, port):
+            return None
+    elif any(how == "value" and name in tokens for how, name in sources(graph.scope, output)):
+        return None
+    symbolic = [axis for axis, dim in enumerate(port.shape) if axis and not isinstance(dim, int)]
+    usual = len(port.shape) - 2
+    axis = usual if usual in symbolic or not symbolic else symbolic[0]
+    return Path(output or "", Join.CROSS, None, graph.scope, axis)
+
+
+def _meets_join(graph: Graph, port: Port) -> bool:
+    """Whether an operator joins new rows to the cache ``port``."""
+    start = _Reach(graph.scope, port.name, tuple(range(len(port.shape))))
+    queue, seen = deque([start]), {port.name}
+    while queue:
+        here = queue.popleft()
+        for use in here.scope.uses(here.name):
+            for reach in _onward(here, use):
+                if reach.join:
+                    return True
+                key = f"{id(reach.scope)}:{reach.name}"
+                if key not in seen:
+                    seen.add(key)
+                    queue.append(reach)
+    return False
 
 
 def _onward(here: _Reach, use: Use) -> Iterator[_Reach]:
@@ -200,11 +241,11 @@ def _nearest(graph: Graph, port: Port, free: set[str]) -> str | None:
 
 
 def _namesake(graph: Graph, port: Port, free: set[str]) -> str | None:
-    found = [name for name in free if _stem(name) == _stem(port.name)]
+    found = [name for name in free if stem(name) == stem(port.name)]
     return found[0] if len(found) == 1 else None
 
 
-def _stem(name: str) -> tuple[str, ...]:
+def stem(name: str) -> tuple[str, ...]:
     """What past and present of one cache share: ``past_key_values.3.key`` -> ("3", "key")."""
     name = name.replace("past_key_values", "").replace("present", "").replace("past", "")
     words = re.findall(r"[A-Za-z]+|\d+", name)

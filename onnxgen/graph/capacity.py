@@ -64,12 +64,47 @@ def _indexed(scope: Scope, name: str, offset: int = 0) -> Iterator[int]:
 
 
 def _self_indexed(graph: Graph, inputs: Mapping[str, Port]) -> Iterator[int]:
-    """Rows of the tables indexed by positions that the graph counts itself."""
+    """Positions in the tables that are indexed by positions which the graph counts itself."""
     ids = inputs["ids"].name if "ids" in inputs else ""
     for scope, node in graph.scope.nodes("Gather"):
         dims = scope.dims(node.input[0])
         if not dims or len(dims) != 2 or dims[0] < 8:
             continue
+        operators = _operators_behind(scope, node.input[1])
         found = sources(scope, node.input[1])
-        if found and ("value", ids) not in found:
-            yield dims[0]
+        counts = ("value", ids) not in found or "CumSum" in operators
+        # A logarithm puts far positions into one bucket (T5): such tables have no end.
+        if found and counts and "Log" not in operators:
+            yield dims[0] - _first(scope, node.input[1])
+
+
+def _operators_behind(scope: Scope, name: str) -> set[str]:
+    """All operators that tensor ``name`` comes from."""
+    found, stack, seen = set(), [(scope, name)], set()
+    while stack:
+        here, tensor = stack.pop()
+        made = here.maker(tensor) if tensor and tensor not in seen else None
+        seen.add(tensor)
+        if made is not None:
+            found.add(made[1].op_type)
+            stack.extend((made[0], source) for source in made[1].input)
+    return found
+
+
+def _first(scope: Scope, name: str) -> int:
+    """Which row of its table the first position ``name`` takes, as far as constants say."""
+    offset = 0
+    while made := scope.maker(name):
+        scope, node = made
+        if node.op_type in VIEWS:
+            name = node.input[0]
+        elif node.op_type in {"Add", "Sub", "Mul"}:
+            values = [scope.value(source) for source in node.input]
+            number = next((v for v in values if v is not None and v.size == 1), None)
+            if number is not None and node.op_type != "Mul":
+                offset += int(number.reshape(())) * (1 if node.op_type == "Add" else -1)
+            steps = (n for n in node.input if _operators_behind(scope, n) & {"CumSum", "Range"})
+            name = next(steps, "")
+        else:
+            return offset + (node.op_type == "CumSum")  # a running sum starts at 1
+    return offset

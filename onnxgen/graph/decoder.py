@@ -18,7 +18,7 @@ from onnxgen.graph import caches, capacity, lengths
 from onnxgen.graph.caches import GROWN, SHARED, Join
 from onnxgen.graph.lengths import Lengths
 from onnxgen.graph.proto import Graph, Port
-from onnxgen.graph.roles import FED, roles
+from onnxgen.graph.roles import ENCODED, FED, roles
 from onnxgen.graph.shapes import CacheSlot, slot
 
 
@@ -45,7 +45,8 @@ class DecoderGraph:
 
     path: Path
     inputs: Mapping[str, Port]
-    slots: tuple[CacheSlot, ...]
+    slots: tuple[CacheSlot, ...]  # caches and states that each step renews
+    cross: tuple[CacheSlot, ...]  # caches of the encoder's states, computed in the first step
     mode: Mode
     reason: str
     lengths: Lengths | None  # what stands behind the count of valid rows in a shared buffer
@@ -97,10 +98,11 @@ class DecoderGraph:
         return inspect(Graph.load(path), config or {})
 
 
-def check_runs(graph: DecoderGraph, *, embedded: bool) -> None:
+def check_runs(graph: DecoderGraph, *, embedded: bool, encoded: bool = False) -> None:
     """UnsupportedModelError if the decoder lacks what it cannot run without.
 
-    ``embedded``: there is a graph that makes embeddings of tokens.
+    ``embedded``: there is a graph that makes embeddings of tokens; ``encoded``: one that encodes
+    what the decoder attends to.
     """
     name = graph.path.name
     if "embeds" in graph.inputs and not embedded:
@@ -109,11 +111,13 @@ def check_runs(graph: DecoderGraph, *, embedded: bool) -> None:
             wanted="embed_tokens.onnx beside it",
             do="download the repository with all of its sessions",
         )
-    if foreign := [port.name for role, port in graph.inputs.items() if role not in FED]:
+    fed = FED | ENCODED if encoded else FED
+    foreign = [port.name for role, port in graph.inputs.items() if role not in fed]
+    if foreign or (graph.cross and not encoded):
         raise UnsupportedModelError(
-            f"{name} needs {', '.join(foreign)}",
-            wanted="a decoder that runs on tokens and its own cache",
-            do="name the whole model folder; this version runs decoder-only models",
+            f"{name} needs {', '.join(foreign or [slot.input for slot in graph.cross[:2]])}",
+            wanted="a decoder that runs on tokens and its own cache, or its encoder beside it",
+            do="name the whole model folder",
         )
     if (graph.fixed_batch or 1) > 1:
         raise UnsupportedModelError(
@@ -133,10 +137,11 @@ def inspect(graph: Graph, config: Mapping[str, Any]) -> DecoderGraph:
     """The facts about ``graph``; see :meth:`DecoderGraph.load`."""
     role_of = roles(graph)
     _refuse_operators(graph)
-    paths = caches.pair(graph, set(role_of))
+    paths = caches.pair(graph, role_of)
     _refuse_unknown_inputs(graph, {*role_of, *paths})
     inputs = {role: graph.inputs[name] for name, role in role_of.items()}
-    slots = tuple(slot(graph, name, path, config) for name, path in paths.items())
+    every = tuple(slot(graph, name, path, config) for name, path in paths.items())
+    slots = tuple(s for s in every if s.join is not Join.CROSS)
     logits, kind = _logits(graph, {path.output for path in paths.values()})
     counted = _counts(graph, {**role_of, **dict.fromkeys(paths, "cache")})
     mode, reason = _mode(graph, inputs, slots, counted)
@@ -147,6 +152,7 @@ def inspect(graph: Graph, config: Mapping[str, Any]) -> DecoderGraph:
         path=graph.path,
         inputs=inputs,
         slots=slots,
+        cross=tuple(s for s in every if s.join is Join.CROSS),
         mode=mode,
         reason=reason,
         lengths=counted,

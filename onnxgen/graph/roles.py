@@ -40,6 +40,9 @@ FED = frozenset({
     "cache_position", "last_index", "total_length", "past_length", "write_index", "row_length",
 })  # fmt: skip
 
+# Roles whose values come from the encoder.
+ENCODED = frozenset({"encoder_states", "encoder_mask"})
+
 # (operator, input number) -> role of the graph input that feeds it directly.
 READERS: Mapping[tuple[str, int], str] = {
     ("GroupQueryAttention", 5): "last_index",

@@ -142,7 +142,7 @@ def _batch_factor(graph: Graph, dim: int | str | None, config: Mapping[str, Any]
 
 def _hidden_size(graph: Graph, port: Port, axis: int, path: Path, config: Mapping[str, Any]) -> int:
     """A size other than B and P behind a symbolic dim."""
-    declared = graph.outputs[path.output].shape[axis]
+    declared = graph.outputs[path.output].shape[axis] if path.output else None
     if isinstance(declared, int) and declared > 0:
         return declared
     node = attributes(path.node) if path.node else {}

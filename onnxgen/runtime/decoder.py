@@ -17,6 +17,7 @@ from onnxgen.graph.decoder import DecoderGraph, Mode, check_runs
 from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.embeddings import Embedder
+from onnxgen.runtime.encoder import CrossPlan, Encoded, Encoding
 from onnxgen.runtime.group import Floats, Group
 from onnxgen.runtime.session import Cancel, Session
 from onnxgen.runtime.steady import Steady
@@ -26,6 +27,7 @@ class DecoderModel:
     """A decoder's graph and sessions; any number of :class:`Decoder` may run on it at once.
 
     ``later`` is the second graph of an un-merged pair: it takes a cache, ``graph`` takes none.
+    ``encoded``: it attends to what an encoder made, which each decoder is started with.
     """
 
     def __init__(
@@ -36,8 +38,9 @@ class DecoderModel:
         embedder: Embedder | None = None,
         device: str = "cpu",
         threads: int | None = None,
+        encoded: bool = False,
     ) -> None:
-        check_runs(graph, embedded=embedder is not None)
+        check_runs(graph, embedded=embedder is not None, encoded=encoded)
         self.graph = later or graph
         self.first = Session(graph.path, device=device, threads=threads)
         self.later = Session(later.path, device=device, threads=threads) if later else self.first
@@ -45,6 +48,7 @@ class DecoderModel:
         self.device = Device(self.first.device, self.first.device_id)
         self.vocab_size = graph.vocab_size or 0
         self.steady = Steady.fits(self.graph, self.device)
+        self.cross = CrossPlan(graph, self.graph, self.device) if encoded else None
 
     @cached_property
     def extends(self) -> bool:
@@ -55,6 +59,8 @@ class DecoderModel:
         """
         if self.later is not self.first or self.graph.merged or self.graph.step_size == 1:
             return False
+        if self.cross is not None:
+            return False  # nothing to try it with
         trial = Group(self, np.arange(1), 3, Cancel())
         try:
             for tokens in ([[0]], [[0, 0]]):
@@ -63,15 +69,24 @@ class DecoderModel:
             return False
         return True
 
-    def start(self, capacity: int, *, prefill_chunk_size: int | None = None) -> "Decoder":
+    def start(
+        self,
+        capacity: int,
+        *,
+        prefill_chunk_size: int | None = None,
+        encoding: Encoding | None = None,
+    ) -> "Decoder":
         """A decoder with empty caches, for sequences of up to ``capacity`` tokens each.
+
+        ``encoding``: what its rows attend to, where the model is one that attends.
 
         ``prefill_chunk_size`` bounds how many tokens of a prompt run at once; graphs that take only
         one token behind a cache run a prompt as a whole. CapacityError if the graph cannot
         position as many tokens.
         """
         self.check(capacity)
-        return Decoder(self, capacity, prefill_chunk_size)
+        encoded = self.cross.take(encoding) if self.cross and encoding else None
+        return Decoder(self, capacity, prefill_chunk_size, encoded)
 
     def check(self, capacity: int) -> None:
         """CapacityError if the graph cannot position ``capacity`` tokens."""
@@ -89,8 +104,14 @@ class DecoderModel:
 class Decoder:
     """Sequences in progress. Not for use by several threads at once, but for :meth:`cancel`."""
 
-    def __init__(self, model: DecoderModel, capacity: int, chunk: int | None = None) -> None:
-        self.model, self.capacity, self._chunk = model, capacity, chunk
+    def __init__(
+        self,
+        model: DecoderModel,
+        capacity: int,
+        chunk: int | None = None,
+        encoded: Encoded | None = None,
+    ) -> None:
+        self.model, self.capacity, self._chunk, self._encoded = model, capacity, chunk, encoded
         self.vocab_size = model.vocab_size
         self.lengths: Ints = np.zeros(0, np.int64)
         self._groups: list[Group] = []
@@ -201,7 +222,10 @@ class Decoder:
         return after
 
     def _group(self, rows: Ints) -> Group:
-        return Group(self.model, rows, self.capacity, self._cancel, chunk=self._chunk)
+        encoded = self._encoded.gather(rows) if self._encoded else None
+        return Group(
+            self.model, rows, self.capacity, self._cancel, chunk=self._chunk, encoded=encoded
+        )
 
     def _alike(self, lengths: Ints) -> list[Ints]:
         """The rows that may run together."""

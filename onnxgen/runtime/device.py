@@ -4,6 +4,7 @@ On the CPU memory is NumPy's and copies are NumPy's; elsewhere memory is ONNX Ru
 copy is a graph of one node.
 """
 
+import ctypes
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -23,13 +24,20 @@ WORD_TYPES = {
 
 
 class Memory:
-    """A zeroed stretch of ``nbytes`` on a device; freed with the object."""
+    """A stretch of ``nbytes`` on a device; freed with the object.
 
-    def __init__(self, nbytes: int, device: str, device_id: int) -> None:
-        self.nbytes = nbytes
-        if device == "cpu":
+    Zeroed and new, or that of ``value``, an OrtValue.
+    """
+
+    def __init__(self, nbytes: int, device: str, device_id: int, value: Any = None) -> None:
+        self.nbytes, self._value = nbytes, value
+        self._owner: Any
+        if value is not None:
+            self.pointer = int(value.data_ptr())
+            self._owner = value if device != "cpu" else _bytes_at(self.pointer, nbytes)
+        elif device == "cpu":
             # Pages that are never written cost nothing, so a long capacity may be reserved.
-            self._owner: Any = np.zeros(max(nbytes, 1), np.uint8)
+            self._owner = np.zeros(max(nbytes, 1), np.uint8)
             self.pointer = int(self._owner.ctypes.data)
         else:
             ort = require_onnxruntime()
@@ -46,8 +54,13 @@ class Memory:
         """This memory as a host array of ``shape``: a view on the CPU, else a copy."""
         if isinstance(self._owner, np.ndarray):
             return self.array(shape, item)
-        copied: NDArray[Any] = self._owner.numpy()[: prod(shape) * item]
-        return copied.view(WORDS[item]).reshape(shape)
+        copied: NDArray[Any] = self._owner.numpy().reshape(-1).view(np.uint8)
+        return copied[: prod(shape) * item].view(WORDS[item]).reshape(shape)
+
+
+def _bytes_at(pointer: int, nbytes: int) -> NDArray[np.uint8]:
+    """The ``nbytes`` at an address; whoever owns them must outlive the array."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(pointer))
 
 
 class Device:
@@ -60,6 +73,20 @@ class Device:
     def memory(self, nbytes: int) -> Memory:
         """New zeroed memory."""
         return Memory(nbytes, self.kind, self.index)
+
+    def upload(self, values: NDArray[Any]) -> Memory:
+        """New memory with ``values``."""
+        if self.kind == "cpu":
+            memory = self.memory(values.nbytes)
+            memory.array((values.nbytes,), 1)[:] = values.reshape(-1).view(np.uint8)
+            return memory
+        ort = require_onnxruntime()
+        return self.adopt(ort.OrtValue.ortvalue_from_numpy(values, self.kind, self.index))
+
+    def adopt(self, value: Any) -> Memory:
+        """The memory of an OrtValue that lives on this device."""
+        nbytes = int(value.tensor_size_in_bytes())
+        return Memory(nbytes, self.kind, self.index, value)
 
     def take(
         self,

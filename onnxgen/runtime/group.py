@@ -21,6 +21,7 @@ from onnxgen.graph.shapes import ITEM_BYTES
 from onnxgen.runtime.binding import Binding
 from onnxgen.runtime.caches import Cache, InPlaceCache, Ints, Layout, new_cache
 from onnxgen.runtime.device import Memory
+from onnxgen.runtime.encoder import Encoded
 from onnxgen.runtime.feeds import feeds
 from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.steady import Steady
@@ -46,12 +47,13 @@ class Group:
         cancel: Cancel,
         cache: Cache | None = None,
         chunk: int | None = None,
+        encoded: Encoded | None = None,
     ) -> None:
         self.model, self.rows, self.capacity = model, rows, capacity
         self.graph, self.vocab_size = model.graph, model.vocab_size
-        self.cancel, self._chunk = cancel, chunk
+        self.cancel, self._chunk, self._encoded = cancel, chunk, encoded
         self.cache = cache or new_cache(model.graph, model.device, len(rows), capacity)
-        self._bindings: dict[int, Binding] = {}
+        self._bindings: dict[bool, Binding] = {}  # of first and of later steps
         self._logits: Memory | None = None
         self._steady: Steady | None = None
         self._view: Floats | None = None  # the logits that single steps write, if float32
@@ -60,7 +62,8 @@ class Group:
         """A group of copies of this one's rows ``inside``, which are the batch's ``rows``."""
         cache = self.cache.gather(inside, capacity)
         room = capacity or self.capacity
-        return Group(self.model, rows, room, self.cancel, cache, self._chunk)
+        encoded = self._encoded.gather(inside) if self._encoded else None
+        return Group(self.model, rows, room, self.cancel, cache, self._chunk, encoded)
 
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
@@ -84,6 +87,8 @@ class Group:
             logits, self._steady = self.graph.logits, steady
             dims = shape if self.graph.logits_kind is Logits.FLAT else (1, *shape)
             steady.binding.fill(logits.name, logits.elem_type, dims, memory)
+            if self._encoded is not None:
+                self._encoded.bind(steady.binding, self.graph)
             if logits.dtype == "float32":
                 self._view = self._floats(memory, shape)
         lengths = self.cache.lengths
@@ -132,7 +137,8 @@ class Group:
             count = lengths[row]
             view = cache.row(row)
             one = np.arange(1)
-            group = Group(self.model, one, self.capacity, self.cancel, view, self._chunk)
+            encoded = self._encoded.gather([row]) if self._encoded else None
+            group = Group(self.model, one, self.capacity, self.cancel, view, self._chunk, encoded)
             yield row, group, tokens[row : row + 1, :count], lengths[row : row + 1]
             cache.lengths = cache.lengths.copy()
             cache.lengths[row] = view.lengths[0]
@@ -189,10 +195,10 @@ class Group:
         """Runs the graph once; the memory and shape (b,S or 1,V) of its logits."""
         layout = self.cache.lay(tokens, lengths)
         started = layout.columns > 0
-        session = self.model.later if started else self.model.first
         graph = self.graph if started else self.model.first_graph
-        binding = self._bindings.get(id(session)) or Binding(session, self.model.device)
-        self._bindings[id(session)] = binding
+        binding, encoded = self._binding(started), self._encoded
+        if encoded is not None and not started:
+            encoded = encoded.receive(binding)
         columns = layout.ids.shape[1]
         last_column = columns == 1 or (not every and bool((layout.last == columns - 1).all()))
         for name, values in feeds(graph, layout, last_column):
@@ -206,7 +212,19 @@ class Group:
         binding.fill(graph.logits.name, graph.logits.elem_type, dims, memory)
         binding.run(self.cancel)
         self.cache.advance(columns, layout.after)
+        self._encoded = encoded
         return layout, memory, shape
+
+    def _binding(self, started: bool) -> Binding:
+        """The binding of the first step or of the later ones, which differ in what they give."""
+        binding = self._bindings.get(started)
+        if binding is None:
+            session = self.model.later if started else self.model.first
+            self._bindings[started] = binding = Binding(session, self.model.device)
+            if self._encoded is not None:
+                graph = self.graph if started else self.model.first_graph
+                self._encoded.bind(binding, graph)
+        return binding
 
     def _logits_shape(
         self, graph: DecoderGraph, layout: Layout, last_column: bool

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxgen.graph.decoder import DecoderGraph
+from onnxgen.graph.roles import ENCODED
 from onnxgen.runtime.binding import Binding
 from onnxgen.runtime.caches import Ints, right_padded
 from onnxgen.runtime.device import Device
@@ -32,6 +33,8 @@ class Steady:
         one = np.ones(1, np.int64)
         sample = right_padded(one[None], one, one)  # a second token behind the first
         for role, port in graph.inputs.items():
+            if role in ENCODED:
+                continue  # the same in each step, and bound by the group
             if role == "mask":
                 ones = np.ones(capacity, port.dtype)
                 self._ones = device.memory(ones.nbytes)
@@ -50,7 +53,7 @@ class Steady:
         """Whether the graph's inputs are of this kind."""
         mask = graph.inputs.get("mask")
         plain = mask is None or len(mask.shape) == 2
-        return device.kind == "cpu" and plain and set(graph.inputs) <= {*VALUES, "keep"}
+        return device.kind == "cpu" and plain and set(graph.inputs) <= {*VALUES, *ENCODED, "keep"}
 
     def feed(self, token: Ints, past: int) -> None:
         """Feeds ``token`` (1,1) behind ``past`` cached ones."""

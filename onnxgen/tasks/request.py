@@ -21,9 +21,11 @@ from onnxgen.generation.processors import PrefixFunction, guidance_scale
 from onnxgen.generation.protocol import Steps
 from onnxgen.generation.results import Generation, Piece, Step
 from onnxgen.generation.sampling import Sampler, new_sampler
-from onnxgen.generation.sequences import Sequences
+from onnxgen.generation.sequences import Processor, Sequences
 from onnxgen.generation.stopping import Criterion, any_of, stop_strings
 from onnxgen.runtime.decoder import Decoder, DecoderModel
+from onnxgen.runtime.encoder import Encoding
+from onnxgen.runtime.session import Cancel
 from onnxgen.tasks.cache import Cache
 from onnxgen.text.stream import TextStream
 from onnxgen.text.token_bytes import token_bytes
@@ -52,10 +54,20 @@ class Functions:
 FUNCTIONS = tuple(Functions.__dataclass_fields__)
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the encoder gets: how to encode it, and its ids for each prompt if it is made of ids."""
+
+    encode: Callable[[Cancel], Encoding]
+    ids: Sequence[Sequence[int]] | None = None
+
+
 class Request:
     """Prompts with all that is to be done with them; runs once.
 
-    ``room`` says how many new tokens may follow a prompt of so many tokens.
+    ``room`` says how many new tokens may follow a prompt of so many tokens. With a ``source``, the
+    model attends to what is encoded of it, and the prompts are those of its decoder; ``rules`` are
+    the task's own processors.
     """
 
     def __init__(
@@ -66,8 +78,11 @@ class Request:
         config: GenerationConfig,
         functions: Functions,
         room: Callable[[int], int],
+        source: Source | None = None,
+        rules: Sequence[Processor] = (),
     ) -> None:
         self.config, self.tokenizer = config, tokenizer
+        self._source, self._encoding = source, Cancel()
         self._model, self._functions = model, functions
         self._prompts = [list(prompt) for prompt in prompts]
         self._budgets = [
@@ -84,12 +99,15 @@ class Request:
             stop_ids=self._stop_ids,
             vocab_size=model.vocab_size,
             custom=functions.logits_processor,
+            task=rules,
+            encoder_has_ids=source is None or source.ids is not None,
             prefix_allowed_tokens_fn=functions.prefix_allowed_tokens_fn,
         )
         self._beam_options = self._new_beam_options() if self.beams > 1 else None
         self.rows = self._new_rows()
-        if functions.cache is not None and (len(self.rows) > 1 or self.beams > 1):
-            raise OptionError("a cache with several rows", wanted="one prompt, one answer")
+        if functions.cache is not None and (source or len(self.rows) > 1 or self.beams > 1):
+            what = "an encoder" if source else "several rows"
+            raise OptionError(f"a cache with {what}", wanted="one prompt, one answer")
         if self.beams > 1 and config.top_logprobs:
             warnings.warn("top_logprobs does nothing with beams", stacklevel=4)
         self._guidance = self._scale()
@@ -153,6 +171,7 @@ class Request:
 
     def cancel(self) -> None:
         """From any thread: ends the run within a node, with CancelledError."""
+        self._encoding.cancel()
         if self._decoder is not None:
             self._decoder.cancel()
 
@@ -174,7 +193,7 @@ class Request:
             text=self._decoded(row.tokens),
             tokens=tuple(row.tokens),
             finish_reason=row.finish_reason or "length",
-            prompt_tokens=len(row.prompt),
+            prompt_tokens=self._prompt_tokens(row.index // self.copies),
             timings=self.clock.timings(len(row.tokens)),
             token_logprobs=tuple(told.logprobs) if told and told.logprobs else None,
             top_logprobs=tuple(map(tuple, told.top_logprobs)) if told and told.logprobs else None,
@@ -187,7 +206,7 @@ class Request:
             text=self._decoded(best.tokens),
             tokens=best.tokens,
             finish_reason=best.finish_reason,
-            prompt_tokens=len(self._prompts[prompt]),
+            prompt_tokens=self._prompt_tokens(prompt),
             timings=self.clock.timings(len(best.tokens)),
             token_logprobs=best.token_logprobs,
             scores=np.stack(found.scores) if found.scores else None,
@@ -195,6 +214,13 @@ class Request:
             beam_indices=best.beam_indices,
             transition_scores=best.transition_scores,
         )
+
+    def _prompt_tokens(self, prompt: int) -> int:
+        return len((self._encoder_ids or self._prompts)[prompt])
+
+    @property
+    def _encoder_ids(self) -> Sequence[Sequence[int]] | None:
+        return self._source.ids if self._source else None
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         return self.tokenizer.decode(tokens) if self.tokenizer else ""
@@ -244,7 +270,7 @@ class Request:
         prompts = [row.prompt for row in self.rows]
         ends = [len(row.prompt) + row.budget for row in self.rows]
         samples = [row.index // (len(self.rows) // len(self._prompts)) for row in self.rows]
-        return Sequences(prompts, ends, samples, self._prompts)
+        return Sequences(prompts, ends, samples, self._encoder_ids or self._prompts)
 
     def _new_chooser(self) -> Chooser:
         return Chooser(
@@ -260,7 +286,10 @@ class Request:
         chunk = self.config.prefill_chunk_size
         cache = self._functions.cache
         if cache is None:
-            self._decoder = self._model.start(self._capacity, prefill_chunk_size=chunk)
+            encoding = self._source.encode(self._encoding) if self._source else None
+            self._decoder = self._model.start(
+                self._capacity, prefill_chunk_size=chunk, encoding=encoding
+            )
             return self._decoder
         self._decoder, held = cache.resume(self._model, self._prompts[0], self._capacity, chunk)
         self.rows[0].fed = held
@@ -272,8 +301,9 @@ class Request:
             if self._functions.negative_prompt_ids is not None:
                 raise OptionError("negative_prompt_ids without guidance_scale", do="give both")
             return None
-        if self._functions.cache is not None:
-            raise OptionError("guidance_scale with a cache", do="leave one of them out")
+        if self._functions.cache is not None or self._source is not None:
+            what = "an encoder-decoder" if self._source else "a cache"
+            raise OptionError(f"guidance_scale with {what}", do="leave one of them out")
         return guidance_scale(value)
 
     def _guided(self, decoder: Decoder) -> Steps:
