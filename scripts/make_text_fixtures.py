@@ -24,6 +24,7 @@ import transformers
 from text_tokenizers import make_all
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils, get_json_schema
+from translation_tokenizers import make_translation
 
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "fixtures" / "text"
@@ -150,6 +151,7 @@ def main() -> None:
     save("tokenizers.json", {"texts": TEXTS, "tokenizers": golden})
     for model in FIXTURES.glob("tokenizers/*/*.model"):
         model.write_bytes(b"")  # that there is one is all that counts from here on
+    make_translation()
 
     if sys.argv[1:]:
         save("real.json", real_golden(Path(sys.argv[1]) / "hf" / "smollm2"))

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from onnxgen.text import languages
+from onnxgen.text.languages import LanguageRule
+
 Side = Literal["left", "right"]
 
 
@@ -29,6 +32,8 @@ class TokenizerClass:
             ``add_prefix_space`` and the folder has the SentencePiece model; empty if none.
         extra_ids: how many ``<extra_id_N>`` are special.
         whisper: prompts and timestamps are left out of decoded text.
+        marian: ``>>code<<`` at the start of a text is one token, known or not.
+        languages: how they are written, None for a class that has none.
     """
 
     special_tokens: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
@@ -39,6 +44,8 @@ class TokenizerClass:
     sentencepiece: Literal["", "llama", "t5"] = ""
     extra_ids: int = 0
     whisper: bool = False
+    marian: bool = False
+    languages: LanguageRule | None = None
 
 
 def _tokens(**names: str | None) -> Mapping[str, str | None]:
@@ -53,6 +60,9 @@ _BART = _tokens(
     bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>", mask="<mask>"
 )
 _BERT = _tokens(unk="[UNK]", sep="[SEP]", pad="[PAD]", cls="[CLS]", mask="[MASK]")
+_MBART50 = _tokens(eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>", mask="<mask>")
+_FAIRSEQ = _tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>")
+_M2M100 = _tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>")
 _T5_CLASS = TokenizerClass(_T5, add_prefix_space=None, sentencepiece="t5", extra_ids=100)
 
 _CLASSES: dict[str, TokenizerClass] = {
@@ -93,8 +103,17 @@ _CLASSES: dict[str, TokenizerClass] = {
         ),
         "left",
     ),
-    "XGLMTokenizer": TokenizerClass(
-        _tokens(bos="<s>", eos="</s>", unk="<unk>", sep="</s>", pad="<pad>", cls="<s>")
+    "XGLMTokenizer": TokenizerClass(_FAIRSEQ),
+    "NllbTokenizer": TokenizerClass(_BART, languages=languages.NLLB),
+    "MBartTokenizer": TokenizerClass(_BART, languages=languages.MBART),
+    "MBart50Tokenizer": TokenizerClass(_MBART50, languages=languages.MBART50),
+    "M2M100Tokenizer": TokenizerClass(_M2M100, languages=languages.M2M100),
+    "SeamlessM4TTokenizer": TokenizerClass(_FAIRSEQ, languages=languages.SEAMLESS),
+    "MarianTokenizer": TokenizerClass(
+        _tokens(eos="</s>", unk="<unk>", pad="<pad>"), marian=True, languages=languages.MARIAN
+    ),
+    "PegasusTokenizer": TokenizerClass(
+        _tokens(eos="</s>", unk="<unk>", pad="<pad>", mask="<mask_2>")
     ),
     "NougatTokenizer": TokenizerClass(_tokens(bos="<s>", eos="</s>", unk="<unk>", pad="<pad>")),
     "CLIPTokenizer": TokenizerClass(_tokens(bos="<|startoftext|>", eos=_END, unk=_END, pad=_END)),
@@ -139,6 +158,13 @@ _MODEL_TYPES = {
     "XLMRobertaTokenizer": "xlm-roberta",
     "XLNetTokenizer": "xlnet",
     "XGLMTokenizer": "xglm",
+    "NllbTokenizer": "nllb nllb-moe",
+    "MBartTokenizer": "mbart",
+    "MBart50Tokenizer": "mbart50",
+    "M2M100Tokenizer": "m2m_100",
+    "SeamlessM4TTokenizer": "seamless_m4t seamless_m4t_v2",
+    "MarianTokenizer": "marian",
+    "PegasusTokenizer": "bigbird_pegasus pegasus pegasus_x",
     "OpenAIGPTTokenizer": "openai-gpt",
     "BertTokenizer": "bert blip git",
 }

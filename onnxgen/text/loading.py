@@ -7,7 +7,6 @@ replaces parts of it. The order of the steps decides which ids new tokens get; i
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -16,8 +15,11 @@ from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers, proces
 from tokenizers import Tokenizer as Backend
 
 from onnxgen.errors import TokenizerError
+from onnxgen.text import languages
 from onnxgen.text.classes import Side, TokenizerClass, tokenizer_class
-from onnxgen.text.native import SAVE_AGAIN, native
+from onnxgen.text.languages import LanguageRule, Languages
+from onnxgen.text.native import native
+from onnxgen.text.reading import read
 
 if TYPE_CHECKING:
     from onnxgen.files import ModelFiles
@@ -30,6 +32,12 @@ _SPECIAL_NAMES = (
     _ADDITIONAL,
 )
 _MAX_EXTRA_IDS = 10_000
+_OTHER_FILES = (
+    *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "source.spm"),
+    *("vocab.json", "vocab.txt", "tekken.json"),
+)
+_MAKE_ONE = "make one with transformers: AutoTokenizer.from_pretrained(..).save_pretrained(..)"
+_TAKE_ONE = "take that of a conversion for transformers.js; transformers makes none for this class"
 _TOKEN_FIELDS = ("content", "lstrip", "rstrip", "normalized", "single_word", "special")
 Token = str | AddedToken
 Specials = dict[str, Token | list[Token]]
@@ -45,6 +53,8 @@ class Loaded:
         padding_side: where a batch of prompts is filled up.
         clean_up: decoded text loses the spaces before punctuation.
         whisper: decoded text loses prompt and timestamps.
+        marian: ``>>code<<`` at the start of a text is one token.
+        languages: of a translation model that has several; else None.
     """
 
     backend: Backend
@@ -52,6 +62,8 @@ class Loaded:
     padding_side: Side
     clean_up: bool
     whisper: bool
+    marian: bool = False
+    languages: Languages | None = None
 
 
 def load(files: ModelFiles) -> Loaded:
@@ -70,14 +82,14 @@ def _load(files: ModelFiles) -> Loaded:
     kind = tokenizer_class(
         config.get("tokenizer_class") or model.get("tokenizer_class"), model.get("model_type")
     )
-    backend = _read(files)
+    backend = _read(files, config, kind)
     with native("drop its padding"):
         padding = backend.padding or {}
         backend.no_truncation()
         backend.no_padding()
     with native("add the tokens of its configuration"):
         added = _added_tokens(files, config, backend)
-        specials = _special_tokens(config, kind, padding, added)
+        specials = _special_tokens(config, kind, padding, added, backend)
         _add_missing(backend, added, specials)
         backend.encode_special_tokens = bool(config.get("split_special_tokens", False))
     with native("set its prefix space"):
@@ -88,6 +100,9 @@ def _load(files: ModelFiles) -> Loaded:
             _set_prefix_space(backend, config, kind)
     if kind.adds is not None:
         _add_start_and_end(backend, config, kind.adds, specials)
+    spoken = _languages(backend, config, kind, specials)
+    if spoken is not None and spoken.default_source is not None:
+        _add_around(backend, *spoken.source())
     return Loaded(
         backend=backend,
         special_tokens={
@@ -97,44 +112,22 @@ def _load(files: ModelFiles) -> Loaded:
         padding_side=_padding_side(config, padding, kind),
         clean_up=bool(config.get("clean_up_tokenization_spaces", False)),
         whisper=kind.whisper,
+        marian=kind.marian,
+        languages=spoken,
     )
 
 
-def _read(files: ModelFiles) -> Backend:
+def _read(files: ModelFiles, config: Mapping[str, Any], kind: TokenizerClass) -> Backend:
     path = files.path("tokenizer.json")
     if path is None:
-        others = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
-        there = [name for name in others if files.path(name) is not None]
+        there = [name for name in _OTHER_FILES if files.path(name) is not None]
         raise TokenizerError(
             f"{files.source} has no tokenizer.json" + (f", only {there[0]}" if there else ""),
             wanted="the file of a fast tokenizer",
-            do="make one with transformers: AutoTokenizer.from_pretrained(..).save_pretrained(..)",
+            do=_TAKE_ONE if kind.languages in (languages.M2M100, languages.MARIAN) else _MAKE_ONE,
         )
-    with native("load its tokenizer.json"):
-        _refuse_cut_merges(path.read_bytes())
-        return Backend.from_file(str(path))
-
-
-# A key that may stand for continuing_subword_prefix: itself with a value, or with letters escaped.
-_PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]|\\u00(?:5[fF]|[67])')
-
-
-def _refuse_cut_merges(data: bytes) -> None:
-    """Refuses BPE merges without the model's own prefix.
-
-    tokenizers cuts the prefix off unseen, and where the cut falls into a character, version 0.23
-    aborts the process instead of raising. Such prefixes are rare, so few files are parsed twice.
-    """
-    if not _PREFIXED.search(data):
-        return
-    model = json.loads(data)["model"]
-    prefix = model.get("continuing_subword_prefix") or ""
-    if model.get("type", "BPE") != "BPE" or not prefix:
-        return
-    for merge in model["merges"]:
-        last = merge.split(" ")[-1] if isinstance(merge, str) else merge[-1]
-        if not last.startswith(prefix):
-            raise TokenizerError("tokenizer.json has merges without its prefix", do=SAVE_AGAIN)
+    unknown = config.get("unk_token", kind.special_tokens["unk_token"]) if kind.marian else None
+    return read(path, None if unknown is None else str(_token(unknown)))
 
 
 def _added_tokens(
@@ -167,6 +160,7 @@ def _special_tokens(
     kind: TokenizerClass,
     padding: Mapping[str, Any],
     added: Mapping[int, AddedToken],
+    backend: Backend,
 ) -> Specials:
     """Name to token, in the order of their names; tokens that ``added`` describes as there."""
     values: dict[str, Any] = {**kind.special_tokens}
@@ -181,6 +175,8 @@ def _special_tokens(
     if isinstance(extra, list):  # how transformers 5 writes additional_special_tokens
         values[_ADDITIONAL] = [*(values.get(_ADDITIONAL) or []), *extra]
         extra = {}
+    if kind.languages and kind.languages.codes:
+        values[_ADDITIONAL] = _with_codes(values.get(_ADDITIONAL), kind.languages, backend)
     described = {token.content: token for token in added.values()}
     specials: Specials = {}
     for name in (*_SPECIAL_NAMES, *extra):
@@ -201,6 +197,14 @@ def _with_extra_ids(additional: list[Any] | None, count: int) -> list[Any]:
     if not 0 <= count <= _MAX_EXTRA_IDS:
         raise TokenizerError(f"{CONFIG} has a wrong number of extra_ids")
     return [*(additional or []), *(f"<extra_id_{i}>" for i in range(count))]
+
+
+def _with_codes(additional: list[Any] | None, rule: LanguageRule, backend: Backend) -> list[Any]:
+    """``additional`` and the languages of the class, as far as the vocabulary has them."""
+    known = {str(_token(token)) for token in additional or []}
+    own = [rule.token(code) for code in rule.codes]
+    missing = [t for t in own if t not in known and backend.token_to_id(t) is not None]
+    return [*(additional or []), *missing]
 
 
 def _add_missing(backend: Backend, added: Mapping[int, AddedToken], specials: Specials) -> None:
@@ -294,6 +298,39 @@ def _add_start_and_end(
             single=single,
             pair=[*single, *second],
             special_tokens=[(t, backend.token_to_id(t)) for t in dict.fromkeys(ends) if t],
+        )
+
+
+def _languages(
+    backend: Backend, config: Mapping[str, Any], kind: TokenizerClass, specials: Specials
+) -> Languages | None:
+    """The languages of a class that has some, as far as the vocabulary has them."""
+    if kind.languages is None:
+        return None
+    with native("look for its languages"):
+        if kind.marian:
+            tokens = backend.get_vocab()
+        else:  # any special token may be one, also one that a fine-tuning added
+            added = backend.get_added_tokens_decoder().values()
+            names = {token.content for token in added if token.special}
+            names |= {str(token) for token in _listed(specials.get(_ADDITIONAL, []))}
+            ids = ((name, backend.token_to_id(name)) for name in names)
+            tokens = {name: i for name, i in ids if i is not None}
+        end = backend.token_to_id(str(specials.get("eos_token")))
+        if end is None:
+            raise TokenizerError(f"{CONFIG} names no eos_token that tokenizer.json has")
+        found = Languages(kind.languages, tokens, end, config)
+    return found if found.codes else None
+
+
+def _add_around(backend: Backend, before: list[int], after: list[int]) -> None:
+    """Replaces the post-processor by one that adds these ids."""
+    with native("build its post-processor"):
+        first, last = ([backend.id_to_token(i) for i in ids] for ids in (before, after))
+        backend.post_processor = processors.TemplateProcessing(
+            single=[*first, "$A", *last],
+            pair=[*first, "$A", "$B", *last],
+            special_tokens=list(zip([*first, *last], [*before, *after], strict=True)),
         )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from onnxgen.errors import ChatTemplateError, TokenizerError
+from onnxgen.errors import ChatTemplateError, OptionError, TokenizerError
 from onnxgen.text import loading
 from onnxgen.text.chat_template import ChatTemplate
 from onnxgen.text.classes import Side
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from onnxgen.files import ModelFiles
 
 _MAX_ID = 2**32 - 1  # tokenizers holds ids in 32 bits
+_LEADING_CODE = re.compile(r">>.*?<<", re.DOTALL)
 
 
 class Tokenizer:
@@ -35,6 +37,8 @@ class Tokenizer:
         chat_template: None if the model has none.
         cleans_up: decoded text loses spaces before punctuation.
         drops_timestamps: decoded text loses Whisper's timestamps.
+        added_tokens: those that stand for themselves wherever they are in a text.
+        languages: those to choose from; None for a model of one pair, or of none.
     """
 
     def __init__(self, loaded: Loaded, chat_template: ChatTemplate | None = None) -> None:
@@ -44,11 +48,11 @@ class Tokenizer:
         self.chat_template = chat_template
         self.cleans_up = loaded.clean_up
         self.drops_timestamps = loaded.whisper
-        self._special = frozenset(
-            token.content
-            for token in self.backend.get_added_tokens_decoder().values()
-            if token.special
-        )
+        self.languages = loaded.languages
+        self._splits_code = loaded.marian
+        added = self.backend.get_added_tokens_decoder().values()
+        self.added_tokens = frozenset(token.content for token in added)
+        self._special = frozenset(token.content for token in added if token.special)
         self._tokens: dict[int, str | None] = {}  # seen ids
 
     @classmethod
@@ -86,10 +90,65 @@ class Tokenizer:
         return self.token_to_id(token) if isinstance(token, str) else None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The ids of ``text``; with ``add_special_tokens``, those before and after it too."""
+        """The ids of ``text``; with ``add_special_tokens``, those before and after it too.
+
+        The source language of a translation model is then its default: see :meth:`encode_source`.
+        """
         with native("encode a text"):
+            code, text = self._code_before(text)
             ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
-        return ids
+        return [*code, *ids]
+
+    def _code_before(self, text: str) -> tuple[list[int], str]:
+        """Marian's ``>>code<<`` before a text as its id, unknown codes too; the text behind it."""
+        found = _LEADING_CODE.match(text) if self._splits_code else None
+        if found is None:
+            return [], text
+        code = self.token_to_id(found[0])
+        code = self._special_id("unk_token") if code is None else code
+        return [] if code is None else [code], text[found.end() :]
+
+    def encode_source(
+        self, text: str, src_lang: str | None = None, tgt_lang: str | None = None
+    ) -> list[int]:
+        """The ids of ``text`` as the encoder of a text-to-text model takes them.
+
+        Args:
+            text: the source.
+            src_lang: its language, by code or token; None for the model's default.
+            tgt_lang: matters only to models that are told the target here, not by their decoder:
+                those whose :meth:`target_options` are empty. Their text may begin with its token
+                instead.
+
+        Raises:
+            OptionError: a language that the model does not have, or one for a model without any.
+        """
+        if self.languages is None:
+            if src_lang is not None or tgt_lang is not None:
+                raise _without_languages()
+            return self.encode(text)
+        before, after = self.languages.source(src_lang, tgt_lang)
+        return [*before, *self.encode(text, add_special_tokens=False), *after]
+
+    def target_options(self, tgt_lang: str) -> dict[str, int]:
+        """The option of generation that makes the decoder write ``tgt_lang``.
+
+        ``forced_bos_token_id``, or for the first mBART ``decoder_start_token_id``, as its model
+        was trained; empty where the target stands in the source, see :meth:`encode_source`.
+
+        Raises:
+            OptionError: a language that the model does not have, or one for a model without any.
+        """
+        if self.languages is None:
+            raise _without_languages()
+        token = self.languages.target(tgt_lang)
+        match self.languages.target_place:
+            case "forced":
+                return {"forced_bos_token_id": token}
+            case "start":
+                return {"decoder_start_token_id": token}
+            case _:
+                return {}
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of ``ids``; ids beyond the vocabulary are no text.
@@ -182,6 +241,13 @@ def _id(value: Any) -> int:
     if not 0 <= number <= _MAX_ID:
         raise TokenizerError("a token id is no id", wanted="integers from 0 to 2**32 - 1")
     return number
+
+
+def _without_languages() -> OptionError:
+    return OptionError(
+        "a language for a model that has none to choose from",
+        do="leave src_lang and tgt_lang out",
+    )
 
 
 def _without_prompt(ids: list[int], start: int, end: int) -> list[int]:
