@@ -68,6 +68,18 @@ class ChatTemplateError(OnnxgenError, ValueError):
     """The chat template is missing, broken, or refused the messages."""
 
 
+class ImageError(OnnxgenError, ValueError):
+    """An image cannot be read, is too large, or has a shape that the model cannot take."""
+
+
+class InputNotFoundError(OnnxgenError, FileNotFoundError):
+    """No audio or image file where one was named."""
+
+
+class AudioError(OnnxgenError, ValueError):
+    """Audio is broken, empty, longer than allowed, or in a form that is not read."""
+
+
 class LogitsError(OnnxgenError, ArithmeticError):
     """A model gave NaN, or no token was left to choose: names the row and the step."""
 

@@ -16,8 +16,20 @@ ROOMS = {
     "runtime": {"errors", "wire", "files", "graph"},
     "generation": {"errors"},
     "text": {"errors", "files"},
-    "tasks": {"errors", "files", "graph", "runtime", "generation", "text"},
-    "cli": {"errors", "files", "graph", "runtime", "generation", "text", "tasks"},
+    "audio": {"errors", "files"},
+    "vision": {"errors", "files"},
+    "tasks": {"errors", "files", "graph", "runtime", "generation", "text", "audio", "vision"},
+    "cli": {
+        "errors",
+        "files",
+        "graph",
+        "runtime",
+        "generation",
+        "text",
+        "audio",
+        "vision",
+        "tasks",
+    },
 }
 
 
