@@ -113,6 +113,10 @@ def run(args: argparse.Namespace) -> int:
     keywords = options.generation_arguments(args)
     texts = _messages(args.messages)
     model = options.load(args)
+    if hasattr(model, "encoder"):
+        kinds = {"processor": "caption", "extractor": "transcribe"}
+        command = next((c for part, c in kinds.items() if hasattr(model, part)), "generate")
+        options.refuse_task(args, "chats", command)
     if model.tokenizer.chat_template is None:
         raise ChatTemplateError(
             f"{args.model} has no chat template",

@@ -1,18 +1,21 @@
-"""``onnxgen generate``: the continuation of a text, or of each line of a file."""
+"""``onnxgen generate``: what a model makes of a text, or of each line of a file."""
 
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from onnxgen.cli import answers, options, output
 from onnxgen.errors import OptionError
 
+OWN = ("src_lang", "tgt_lang", "task", "prefix")
 EPILOG = """\
 examples:
   onnxgen generate ./my-export "Once upon a time" --max-new-tokens 100
   echo "Once upon a time" | onnxgen generate ./my-export
   onnxgen generate ./my-export -f prompts.txt --json > answers.jsonl
   onnxgen generate ./my-export "1, 2, 3," -o eos_token_id=[0,2] --stats
+  onnxgen generate ./my-nllb "Good day." --src-lang eng_Latn --tgt-lang fra_Latn
 """
 
 
@@ -21,8 +24,9 @@ def add_parser(commands: options.Commands) -> None:
     parser = commands.add_parser(
         "generate",
         usage="%(prog)s MODEL [PROMPT] [options]",
-        help="continue a text",
-        description="Continues a text, as it is: no chat template. The answer streams to stdout.",
+        help="continue, translate or summarise a text",
+        description="Continues a text, as it is: no chat template. Encoder-decoders translate, "
+        "summarise or whatever they were trained for. The answer streams to stdout.",
         epilog=EPILOG,
     )
     options.add_model(parser)
@@ -39,6 +43,15 @@ def add_parser(commands: options.Commands) -> None:
         help="a prompt a line (- is stdin), run as one batch; one answer a line, in which \\n "
         "stands for a line break unless --json keeps it exact",
     )
+    group = parser.add_argument_group("encoder-decoders")
+    group.add_argument("--src-lang", metavar="CODE", help="language of the text")
+    group.add_argument("--tgt-lang", metavar="CODE", help="language of the answer")
+    group.add_argument(
+        "--task", metavar="NAME", help="one of config.json's task_specific_params: summarization"
+    )
+    group.add_argument(
+        "--prefix", metavar="TEXT", help="what stands before each text (default: config.json's)"
+    )
     options.add_run(parser)
     parser.set_defaults(run=run)
 
@@ -47,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """Carries the command out."""
     keywords = options.generation_arguments(args)
     prompts = _prompts(args)
-    request = options.load(args).request(prompts, None, keywords)
+    request = _model(args, keywords).request(prompts, None, keywords)
     streams = args.file is None and answers.may_stream(args, request)
     if streams:
         answers.stream(request)
@@ -58,10 +71,24 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             output.json_line(answers.as_json(result))
         else:
-            output.line(result.text if args.file is None else _on_one_line(result.text))
+            output.line(result.text if args.file is None else output.on_one_line(result.text))
     if args.stats:
         output.note(answers.statistics(results))
     return 0
+
+
+def _model(args: argparse.Namespace, keywords: dict[str, Any]) -> Any:
+    """The model; its task's own options are added to ``keywords``."""
+    model = options.load(args)
+    own = {name: getattr(args, name) for name in OWN if getattr(args, name) is not None}
+    for part, command in (("processor", "caption"), ("extractor", "transcribe")):
+        if hasattr(model, part):
+            options.refuse_task(args, "text", command)
+    if own and not hasattr(model, "encoder"):
+        name = next(iter(own)).replace("_", "-")
+        raise OptionError(f"--{name} for a model without an encoder", do="leave it out")
+    keywords.update(own)
+    return model
 
 
 def _prompts(args: argparse.Namespace) -> list[str]:
@@ -96,7 +123,3 @@ def _text(name: str) -> str:
         raise OptionError(f"{name} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise OptionError(f"{name} is no text", wanted="UTF-8") from error
-
-
-def _on_one_line(text: str) -> str:
-    return text.replace("\r", "\\r").replace("\n", "\\n")

@@ -42,6 +42,8 @@ ROLES: Mapping[str, str] = {
     "past_length": "tokens in the cache",
     "write_index": "where each row writes into the cache",
     "row_length": "each row's tokens",
+    "features": "features of what is encoded",
+    "cross_cache": "cache of the encoder's states, made in the first step",
     "cache": "cache",
     "state": "state",
     "unused": "not read",
@@ -181,7 +183,8 @@ def _cache(decoder: "DecoderGraph") -> Rows:
     operators = ", ".join(f"{count} {name}" for name, count in decoder.operators.items())
     plain = decoder.operators.keys() == {"Softmax"}
     yield "attention", f"plain operators ({operators})" if plain else operators
-    for title, slots in (("caches", decoder.caches), ("states", decoder.states)):
+    kinds = {"caches": decoder.caches, "states": decoder.states, "cross": decoder.cross}
+    for title, slots in kinds.items():
         for number, text in enumerate(_layers(slots)):
             yield "" if number else title, text
     if decoder.caches:

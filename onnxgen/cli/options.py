@@ -2,13 +2,10 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 from onnxgen.cli import output
-from onnxgen.errors import OptionError
-
-if TYPE_CHECKING:
-    from onnxgen.tasks.text_generation import TextGeneration
+from onnxgen.errors import OptionError, UnsupportedModelError
 
 Commands = Any  # what ArgumentParser.add_subparsers returns has no public type
 
@@ -73,8 +70,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """How to run and what to generate."""
+def add_run(parser: argparse.ArgumentParser, *, short: bool = True) -> None:
+    """How to run and what to generate; ``short``: -o is --option."""
     group = parser.add_argument_group("running")
     group.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
     group.add_argument(
@@ -96,7 +93,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         help="draw tokens instead of taking the best",
     )
     group.add_argument(
-        "-o",
+        *(["-o"] if short else []),
         "--option",
         dest="options",
         action="append",
@@ -104,7 +101,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         type=_assignment,
         metavar="KEY=VALUE",
         help="any other option, the value in JSON or as bare text; may be repeated. Each is also "
-        "an option of its own: -o top_p=0.9 is --top-p 0.9",
+        "an option of its own: --option top_p=0.9 is --top-p 0.9",
     )
     group = parser.add_argument_group("output")
     group.add_argument(
@@ -167,7 +164,7 @@ def generation_arguments(args: argparse.Namespace) -> dict[str, Any]:
     return keywords
 
 
-def load(args: argparse.Namespace) -> "TextGeneration":
+def load(args: argparse.Namespace) -> Any:
     """The model, with a word on stderr if that takes long."""
     import onnxgen
 
@@ -178,3 +175,10 @@ def load(args: argparse.Namespace) -> "TextGeneration":
     if model.files.chosen:
         output.note(f"onnxgen: {model.files.chosen}")
     return model
+
+
+def refuse_task(args: argparse.Namespace, wanted: str, command: str) -> NoReturn:
+    """Ends with the error that the model is none of the command's."""
+    raise UnsupportedModelError(
+        f"{args.model} is no model for {wanted}", do=f"use: onnxgen {command} {args.model}"
+    )

@@ -31,9 +31,24 @@ def line(text: str = "") -> None:
     write(text + "\n")
 
 
+def json_text(value: Any) -> str:
+    """``value`` as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def from_json(text: str) -> Any:
+    """What a text in JSON says."""
+    return json.loads(text)
+
+
 def json_line(value: Any) -> None:
     """``value`` as JSON on one line of stdout."""
-    line(json.dumps(value, ensure_ascii=False))
+    line(json_text(value))
+
+
+def on_one_line(text: str) -> str:
+    """``text`` with its line breaks written as \\r and \\n."""
+    return text.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def note(text: str) -> None:
@@ -114,6 +129,11 @@ def waiting(title: str) -> Iterator[None]:
 def read_stdin() -> str:
     """All of stdin but its last line break. OptionError if that is no text."""
     return "".join(stdin_lines()).removesuffix("\n")
+
+
+def read_stdin_bytes() -> bytes:
+    """All of stdin as it is."""
+    return sys.stdin.buffer.read()
 
 
 def stdin_lines() -> Iterator[str]:

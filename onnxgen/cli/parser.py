@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from onnxgen import __version__
-from onnxgen.cli import chat, download, generate, inspect
+from onnxgen.cli import caption, chat, download, generate, inspect, transcribe
 
-COMMANDS = (generate, chat, inspect, download)
+COMMANDS = (generate, chat, transcribe, caption, inspect, download)
 
 EPILOG = """\
 MODEL is a folder, an .onnx file or a Hub repository owner/name, each with an optional :dtype
@@ -21,6 +21,8 @@ MODEL is a folder, an .onnx file or a Hub repository owner/name, each with an op
 examples:
   onnxgen generate ./my-export "The capital of France is" --max-new-tokens 20
   onnxgen chat onnx-community/Qwen3-0.6B-ONNX:q4
+  onnxgen transcribe onnx-community/whisper-base interview.mp3
+  onnxgen caption Xenova/vit-gpt2-image-captioning photo.jpg
   onnxgen inspect ./my-export
   onnxgen COMMAND --help
 """

@@ -29,8 +29,9 @@ class Chooser:
     """Chooses the tokens of a request's rows, step by step.
 
     Log-probabilities are those of the processed scores, normalised. ``told[i]`` belongs to the
-    request's row i. ``follow`` is told which rows, by their places before, go on; for processors
-    that keep something by row.
+    request's row i. ``heat`` takes back a temperature: scores are multiplied by it before their
+    log-probabilities are told. ``follow`` is told which rows, by their places before, go on; for
+    processors that keep something by row.
     """
 
     def __init__(
@@ -42,12 +43,13 @@ class Chooser:
         logprobs: bool = False,
         top_logprobs: int = 0,
         scores: bool = False,
+        heat: float = 1.0,
         follow: Callable[[Ints], None] = lambda rows: None,
     ) -> None:
         self.told = [Told() for _ in range(len(sequences))]
         self._sequences, self._processors, self._sampler = sequences, processors, sampler
         self._logprobs, self._top, self._scores = logprobs or top_logprobs > 0, top_logprobs, scores
-        self._follow = follow
+        self._follow, self._heat = follow, np.float32(heat)
         self._live = list(range(len(sequences)))
 
     def __call__(self, logits: Floats, rows: Sequence[Row]) -> Ints:
@@ -74,6 +76,8 @@ class Chooser:
         if self._scores:
             told.scores.append(scores)
         if self._logprobs:
+            if self._heat != 1:
+                scores = scores * self._heat
             norm = normaliser(scores)
             told.logprobs.append(float(scores[token] - norm))
             best = largest(scores, self._top) if self._top else ()

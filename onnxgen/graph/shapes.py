@@ -70,7 +70,7 @@ def slot(graph: Graph, name: str, path: Path, config: Mapping[str, Any]) -> Cach
             wanted=f"one of {', '.join(ITEM_BYTES)}",
             do="export the model again with float caches",
         )
-    seq = None if path.join is Join.STATE else _seq_axis(port, graph.outputs[path.output], path)
+    seq = None if path.join is Join.STATE else _seq_axis(graph, port, path)
     batch = _batch_axis(port, seq)
     sizes, factor = [], 1
     for axis, dim in enumerate(port.shape):
@@ -104,13 +104,14 @@ def slot(graph: Graph, name: str, path: Path, config: Mapping[str, Any]) -> Cach
     )
 
 
-def _seq_axis(port: Port, out: Port, path: Path) -> int:
+def _seq_axis(graph: Graph, port: Port, path: Path) -> int:
     """The axis of cached tokens: the joining operator's, else the one where the dims differ."""
     if path.seq_axis is not None:
         return path.seq_axis % len(port.shape)
+    out = graph.outputs[path.output].shape
     differ = [
         i
-        for i, (past, present) in enumerate(zip(port.shape, out.shape, strict=True))
+        for i, (past, present) in enumerate(zip(port.shape, out, strict=True))
         if past != present and not isinstance(past, int)
     ]
     return differ[-1] if differ else len(port.shape) - 2

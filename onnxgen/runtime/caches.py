@@ -58,6 +58,12 @@ class Cache(Protocol):
         ``capacity`` gives it room for as many tokens, if that is more than before.
         """
 
+    def permute(self, rows: Ints) -> None:
+        """Makes row i what row ``rows[i]`` was, for as many rows as there are.
+
+        Into memory that is there already: beams do this in each step.
+        """
+
     def rewind(self, lengths: Ints) -> None:
         """Forgets all but the first ``lengths[i]`` tokens of each row i."""
 
@@ -124,6 +130,10 @@ class NoCache:
         other.lengths, other._tokens = self.lengths[rows], self._tokens[rows]
         return other
 
+    def permute(self, rows: Ints) -> None:
+        """See :class:`Cache`."""
+        self.lengths, self._tokens = self.lengths[rows], self._tokens[rows]
+
     def rewind(self, lengths: Ints) -> None:
         """See :class:`Cache`."""
         self.lengths = np.minimum(self.lengths, lengths)
@@ -147,10 +157,20 @@ class _Pair:
         """The present becomes the past."""
         self.past, self.present = self.present, self.past
 
+    def permute(self, rows: Ints, columns: int) -> None:
+        """Makes row i of the past, ``columns`` (P) long, what row ``rows[i]`` was."""
+        slot, shape = self.slot, self.slot.shape(len(rows), columns)
+        source, target = (self.past, shape), (self.present, shape)
+        picked, item = folded(rows, slot.batch_factor), ITEM_BYTES[slot.dtype]
+        self.device.take(source, target, slot.batch_axis, picked, item)
+        self.swap()
+
 
 def folded(rows: Ints, factor: int) -> Ints:
     """Indices into an axis where each row holds ``factor`` entries."""
-    return (np.asarray(rows)[:, None] * factor + np.arange(factor)).reshape(-1)
+    if factor == 1:
+        return rows
+    return (rows[:, None] * factor + np.arange(factor)).reshape(-1)
 
 
 class InPlaceCache:
@@ -168,6 +188,7 @@ class InPlaceCache:
             s.input: device.memory(rows * s.row_bytes(self._sizes[s.input])) for s in graph.caches
         }
         self._states = [_Pair(s, device, rows, 0) for s in graph.states]
+        self._spare: dict[str, Memory] = {}  # where rows are permuted to, once they are
         self._offset = 0  # of a view: its row in the buffers
         self._bound: Binding | None = None
 
@@ -177,7 +198,7 @@ class InPlaceCache:
         view.graph, view.device, view.capacity = self.graph, self.device, self.capacity
         view.lengths = self.lengths[index : index + 1].copy()
         view._sizes, view._buffers, view._states = self._sizes, self._buffers, []
-        view._offset, view._bound = self._offset + index, None
+        view._spare, view._offset, view._bound = {}, self._offset + index, None
         return view
 
     def lay(self, tokens: Ints, lengths: Ints) -> Layout:
@@ -213,7 +234,7 @@ class InPlaceCache:
         other = object.__new__(InPlaceCache)
         other.graph, other.device, other.capacity = self.graph, self.device, self.capacity
         other.lengths, other._sizes = self.lengths[rows], dict(self._sizes)
-        other._buffers, other._offset, other._bound = {}, 0, None
+        other._buffers, other._spare, other._offset, other._bound = {}, {}, 0, None
         for slot in self.graph.caches:
             length = self._sizes[slot.input]
             if capacity is not None and not slot.fixed_length and capacity > length:
@@ -225,12 +246,28 @@ class InPlaceCache:
             _copy(mine, theirs, rows, len(self))
         return other
 
-    def _taken(self, slot: CacheSlot, rows: Ints, length: int, longer: int) -> Memory:
-        """New memory with ``rows`` of a buffer of ``length`` columns, and room for ``longer``."""
+    def permute(self, rows: Ints) -> None:
+        """See :class:`Cache`."""
+        spare = self._spare
+        for slot in self.graph.caches:
+            length = self._sizes[slot.input]
+            spare[slot.input] = self._taken(slot, rows, length, length, spare.get(slot.input))
+        self._buffers, self._spare = spare, self._buffers
+        self.lengths, self._bound = self.lengths[rows], None
+        for pair in self._states:
+            pair.permute(rows, 0)
+
+    def _taken(
+        self, slot: CacheSlot, rows: Ints, length: int, longer: int, target: Memory | None = None
+    ) -> Memory:
+        """Memory with ``rows`` of a buffer of ``length`` columns, and room for ``longer``.
+
+        ``target`` is that memory, if it is there already.
+        """
         memory, item = self._buffers[slot.input], ITEM_BYTES[slot.dtype]
         picked, axis = folded(rows, slot.batch_factor), slot.batch_axis
         shape, target_shape = slot.shape(len(self), length), slot.shape(len(rows), longer)
-        target = self.device.memory(prod(target_shape) * item)
+        target = target or self.device.memory(prod(target_shape) * item)
         if self.device.kind == "cpu" or length == longer:
             # Rows behind the longest have no meaning, but in a window that drops rows.
             filled = length if slot.evicts else int(self.lengths.max())
@@ -326,6 +363,12 @@ class GrowingCache:
         # Padding that only rows left behind needed.
         other._cut(self._columns - int(other.lengths.max()), self._columns)
         return other
+
+    def permute(self, rows: Ints) -> None:
+        """See :class:`Cache`."""
+        self.lengths = self.lengths[rows]
+        for pair in self._pairs:
+            pair.permute(rows, self._columns)
 
     def rewind(self, lengths: Ints) -> None:
         """See :class:`Cache`; all rows must lose equally many tokens."""

@@ -21,6 +21,7 @@ from onnxgen.runtime.encoder import CrossPlan, Encoded, Encoding
 from onnxgen.runtime.group import Floats, Group
 from onnxgen.runtime.session import Cancel, Session
 from onnxgen.runtime.steady import Steady
+from onnxgen.runtime.watch import Watch
 
 
 class DecoderModel:
@@ -75,10 +76,12 @@ class DecoderModel:
         *,
         prefill_chunk_size: int | None = None,
         encoding: Encoding | None = None,
+        watch: Watch | None = None,
     ) -> "Decoder":
         """A decoder with empty caches, for sequences of up to ``capacity`` tokens each.
 
-        ``encoding``: what its rows attend to, where the model is one that attends.
+        ``encoding``: what its rows attend to, where the model is one that attends. ``watch`` is
+        filled while it runs.
 
         ``prefill_chunk_size`` bounds how many tokens of a prompt run at once; graphs that take only
         one token behind a cache run a prompt as a whole. CapacityError if the graph cannot
@@ -86,7 +89,7 @@ class DecoderModel:
         """
         self.check(capacity)
         encoded = self.cross.take(encoding) if self.cross and encoding else None
-        return Decoder(self, capacity, prefill_chunk_size, encoded)
+        return Decoder(self, capacity, prefill_chunk_size, encoded, watch)
 
     def check(self, capacity: int) -> None:
         """CapacityError if the graph cannot position ``capacity`` tokens."""
@@ -110,8 +113,11 @@ class Decoder:
         capacity: int,
         chunk: int | None = None,
         encoded: Encoded | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        self.model, self.capacity, self._chunk, self._encoded = model, capacity, chunk, encoded
+        self.model, self.capacity, self._chunk = model, capacity, chunk
+        self._encoded, self._watch = encoded, watch
+        self._steady = model.steady and not (watch and watch.heads)
         self.vocab_size = model.vocab_size
         self.lengths: Ints = np.zeros(0, np.int64)
         self._groups: list[Group] = []
@@ -127,11 +133,13 @@ class Decoder:
             # The step that is run most. It costs what it touches: between two runs the weights
             # have driven everything else out of the processor's caches.
             group = self._groups[0]
-            if self.model.steady and group.cache.single and self.lengths[0] < self.capacity:
+            if self._steady and group.cache.single and self.lengths[0] < self.capacity:
                 logits = group.next(tokens)
                 self.lengths = group.cache.lengths
                 return logits
         after = self._admit(tokens, lengths)
+        if self._watch is not None:
+            self._watch.begin(len(tokens))
         if len(self._groups) == 1 and lengths.any():
             logits = self._groups[0].run(tokens, lengths)
         else:
@@ -157,11 +165,14 @@ class Decoder:
         picked = np.asarray(rows, np.int64)
         if len(picked) == len(self.lengths) and (picked == np.arange(len(picked))).all():
             return
-        self._groups = [
-            group.gather(np.searchsorted(group.rows, picked[places]), places)
-            for group in self._groups
-            for places in self._together(np.flatnonzero(np.isin(picked, group.rows)))
-        ]
+        if len(self._groups) == 1 and len(picked) == len(self.lengths):
+            self._groups[0].permute(picked)  # what beams do in each step
+        else:
+            self._groups = [
+                group.gather(np.searchsorted(group.rows, picked[places]), places)
+                for group in self._groups
+                for places in self._together(np.flatnonzero(np.isin(picked, group.rows)))
+            ]
         self.lengths = self.lengths[picked]
 
     def rewind(self, lengths: Ints) -> None:
@@ -223,9 +234,8 @@ class Decoder:
 
     def _group(self, rows: Ints) -> Group:
         encoded = self._encoded.gather(rows) if self._encoded else None
-        return Group(
-            self.model, rows, self.capacity, self._cancel, chunk=self._chunk, encoded=encoded
-        )
+        model, cancel, watch = self.model, self._cancel, self._watch
+        return Group(model, rows, self.capacity, cancel, None, self._chunk, encoded, watch)
 
     def _alike(self, lengths: Ints) -> list[Ints]:
         """The rows that may run together."""

@@ -40,6 +40,14 @@ class Tensor:
         values = np.ascontiguousarray(words.view(self.dtype).astype(port.dtype))
         return Tensor(device.upload(values), self.shape, port.dtype)
 
+    def rows(self, picked: Ints, axis: int, device: Device) -> "Tensor":
+        """A copy of the slices ``picked`` along ``axis``."""
+        shape = (*self.shape[:axis], len(picked), *self.shape[axis + 1 :])
+        item = ITEM_BYTES[self.dtype]
+        memory = device.memory(prod(shape) * item)
+        device.take((self.memory, self.shape), (memory, shape), axis, picked, item)
+        return Tensor(memory, shape, self.dtype)
+
 
 class EncoderModel:
     """An encoder's graph and session."""
@@ -91,6 +99,14 @@ class Encoding:
     states: Tensor | None
     mask: Ints | None
     caches: dict[str, Tensor]
+
+    def rows(self, picked: Ints, device: Device) -> "Encoding":
+        """That of some rows."""
+        states = self.states.rows(picked, 0, device) if self.states else None
+        mask = None if self.mask is None else self.mask[picked]
+        return Encoding(
+            states, mask, {n: t.rows(picked, 0, device) for n, t in self.caches.items()}
+        )
 
 
 class CrossPlan:
@@ -167,8 +183,8 @@ class Encoded:
         caches = {}
         for name, tensor in self.caches.items():
             indices = folded(picked, slots[name].batch_factor)
-            caches[name] = self._picked(tensor, indices, slots[name].batch_axis)
-        states = None if self.states is None else self._picked(self.states, picked, 0)
+            caches[name] = tensor.rows(indices, slots[name].batch_axis, self.plan.device)
+        states = self.states.rows(picked, 0, self.plan.device) if self.states else None
         mask = None if self.mask is None else self.mask[picked]
         return Encoded(self.plan, states, mask, caches, sources)
 
@@ -198,11 +214,3 @@ class Encoded:
                 binding.fill(output, slot.elem_type, shape, tensor.memory)
                 caches[slot.input] = tensor
         return replace(self, caches=caches)
-
-    def _picked(self, tensor: Tensor, rows: Ints, axis: int) -> Tensor:
-        shape = (*tensor.shape[:axis], len(rows), *tensor.shape[axis + 1 :])
-        item = ITEM_BYTES[tensor.dtype]
-        memory = self.plan.device.memory(prod(shape) * item)
-        source, target = (tensor.memory, tensor.shape), (memory, shape)
-        self.plan.device.take(source, target, axis, rows, item)
-        return Tensor(memory, shape, tensor.dtype)

@@ -25,6 +25,7 @@ from onnxgen.runtime.encoder import Encoded
 from onnxgen.runtime.feeds import feeds
 from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.steady import Steady
+from onnxgen.runtime.watch import Watch
 
 if TYPE_CHECKING:
     from onnxgen.runtime.decoder import DecoderModel
@@ -48,10 +49,11 @@ class Group:
         cache: Cache | None = None,
         chunk: int | None = None,
         encoded: Encoded | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.model, self.rows, self.capacity = model, rows, capacity
         self.graph, self.vocab_size = model.graph, model.vocab_size
-        self.cancel, self._chunk, self._encoded = cancel, chunk, encoded
+        self.cancel, self._chunk, self._encoded, self._watch = cancel, chunk, encoded, watch
         self.cache = cache or new_cache(model.graph, model.device, len(rows), capacity)
         self._bindings: dict[bool, Binding] = {}  # of first and of later steps
         self._logits: Memory | None = None
@@ -63,7 +65,16 @@ class Group:
         cache = self.cache.gather(inside, capacity)
         room = capacity or self.capacity
         encoded = self._encoded.gather(inside) if self._encoded else None
-        return Group(self.model, rows, room, self.cancel, cache, self._chunk, encoded)
+        watch = self._watch
+        return Group(self.model, rows, room, self.cancel, cache, self._chunk, encoded, watch)
+
+    def permute(self, inside: Ints) -> None:
+        """Makes row i what row ``inside[i]`` was, for as many rows as there are."""
+        self.cache.permute(inside)
+        encoded = self._encoded.gather(inside) if self._encoded else None
+        if encoded is not self._encoded:
+            self._encoded, self._steady = encoded, None
+            self._bindings.clear()
 
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
@@ -180,13 +191,21 @@ class Group:
         """Logits (b,V) of one run."""
         layout, memory, shape = self.forward(tokens, lengths)
         rows, columns, vocab = shape
+        watch = self._watch
+        if watch is not None and watch.back is not None and not layout.columns:
+            back = np.maximum(layout.last - watch.back, 0)
+            watch.keep_logits(self.rows, self._columns(memory, shape, back))
         if columns == 1:
             return self._floats(memory, (rows, vocab))
-        item = ITEM_BYTES[self.graph.logits.dtype]
-        picked = self.model.device.memory(rows * vocab * item)
-        indices = np.arange(rows) * columns + layout.last
-        device = self.model.device
-        device.take((memory, (rows * columns, vocab)), (picked, (rows, vocab)), 0, indices, item)
+        return self._columns(memory, shape, layout.last)
+
+    def _columns(self, memory: Memory, shape: tuple[int, int, int], columns: Ints) -> Floats:
+        """Logits (b,V) of one of the columns of each row of ``memory``, of ``shape`` (b,S,V)."""
+        rows, width, vocab = shape
+        device, item = self.model.device, ITEM_BYTES[self.graph.logits.dtype]
+        picked = device.memory(rows * vocab * item)
+        indices = np.arange(rows) * width + columns
+        device.take((memory, (rows * width, vocab)), (picked, (rows, vocab)), 0, indices, item)
         return self._floats(picked, (rows, vocab))
 
     def forward(
@@ -210,7 +229,13 @@ class Group:
         memory = self._logits_memory(shape)
         dims = (shape[0], shape[2]) if graph.logits_kind is Logits.FLAT else shape
         binding.fill(graph.logits.name, graph.logits.elem_type, dims, memory)
+        heads = self._watch.heads if self._watch else {}
+        for name in heads:
+            binding.allocate(name)
         binding.run(self.cancel)
+        if self._watch is not None and heads:
+            weights = [binding.fetch(name).numpy()[:, list(own)] for name, own in heads.items()]
+            self._watch.keep_attention(self.rows, weights, layout.last + 1 - lengths)
         self.cache.advance(columns, layout.after)
         self._encoded = encoded
         return layout, memory, shape

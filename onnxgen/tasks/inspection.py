@@ -17,11 +17,12 @@ from onnxgen.files import ModelFiles, external_data_locations, resolve
 from onnxgen.generation.config import GenerationConfig, stop_ids
 from onnxgen.graph import decoder as decoders
 from onnxgen.graph.decoder import DecoderGraph
+from onnxgen.graph.encoder import EncoderGraph
 from onnxgen.graph.proto import Graph, Port, elem_name
 from onnxgen.graph.roles import roles
 from onnxgen.graph.shapes import CacheSlot
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
-from onnxgen.tasks.loading import check_sessions
+from onnxgen.tasks.loading import task_of
 from onnxgen.text.tokenizer import Tokenizer
 
 GREETING = [{"role": "user", "content": "Hello"}]
@@ -204,20 +205,12 @@ def _facts(
             if role.startswith("decoder")
         }
         decoder = facts.get("decoder_with_past", facts["decoder"])
-        check_sessions(files)
-        decoders.check_runs(decoder, embedded="embed_tokens" in graphs)
+        task_of(files)
+        embedded, encoded = "embed_tokens" in graphs, "encoder" in graphs
+        decoders.check_runs(decoder, embedded=embedded, encoded=encoded)
     except UnsupportedModelError as error:
-        return decoder, _whole(files) or error
+        return decoder, error
     return decoder, None
-
-
-def _whole(files: ModelFiles) -> UnsupportedModelError | None:
-    """The refusal of the model as a whole, which says more than that of its decoder."""
-    try:
-        check_sessions(files)
-    except UnsupportedModelError as error:
-        return error
-    return None
 
 
 def _variants(files: ModelFiles) -> Iterator[Variant]:
@@ -243,10 +236,14 @@ def _file(files: ModelFiles, path: Path) -> File:
 
 def _session(files: ModelFiles, role: str, graph: Graph, decoder: DecoderGraph | None) -> Session:
     role_of = roles(graph) if role.startswith("decoder") else {}
-    if role_of and decoder is not None:
+    if role == "encoder":
+        role_of = _encoder_roles(files)
+    elif role_of and decoder is not None:
         for slot in decoder.slots:
             kind = "state" if slot.seq_axis is None else "cache"
             role_of[slot.input] = role_of[slot.output] = kind
+        for slot in decoder.cross:
+            role_of[slot.input] = role_of[slot.output] = "cross_cache"
         role_of[decoder.logits.name] = "logits"
         role_of.update(dict.fromkeys(decoder.extra_outputs, "unused"))
     return Session(
@@ -258,6 +255,19 @@ def _session(files: ModelFiles, role: str, graph: Graph, decoder: DecoderGraph |
         inputs=tuple(_tensor(port, role_of) for port in graph.inputs.values()),
         outputs=tuple(_tensor(port, role_of) for port in graph.outputs.values()),
     )
+
+
+def _encoder_roles(files: ModelFiles) -> dict[str, str]:
+    try:
+        encoder = EncoderGraph.load(files.graphs["encoder"])
+    except UnsupportedModelError:
+        return {}
+    found = {encoder.main.name: "ids" if encoder.takes_ids else "features"}
+    if encoder.mask is not None:
+        found[encoder.mask.name] = "mask"
+    if encoder.states is not None:
+        found[encoder.states.name] = "encoder_states"
+    return found
 
 
 def _weights(graph: Graph) -> dict[str, int]:
@@ -327,6 +337,7 @@ def _decoder(graph: DecoderGraph) -> dict[str, Any]:
         "layers": graph.layers,
         "caches": [_slot(slot) for slot in graph.caches],
         "states": [_slot(slot) for slot in graph.states],
+        "cross_caches": [_slot(slot) for slot in graph.cross],
         "cache_bytes_per_1000_tokens": 1000 * graph.bytes_per_token(),
         "state_bytes": sum(slot.row_bytes(0) for slot in graph.states),
         "batch": {

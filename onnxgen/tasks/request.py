@@ -26,6 +26,7 @@ from onnxgen.generation.stopping import Criterion, any_of, stop_strings
 from onnxgen.runtime.decoder import Decoder, DecoderModel
 from onnxgen.runtime.encoder import Encoding
 from onnxgen.runtime.session import Cancel
+from onnxgen.runtime.watch import Watch
 from onnxgen.tasks.cache import Cache
 from onnxgen.text.stream import TextStream
 from onnxgen.text.token_bytes import token_bytes
@@ -62,12 +63,27 @@ class Source:
     ids: Sequence[Sequence[int]] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """What a task adds to its requests.
+
+    ``rules`` are its own processors, ``watch`` is filled while the request runs, ``sampler`` takes
+    the place of the one that the options ask for, and ``heat`` is a temperature that told
+    log-probabilities leave out.
+    """
+
+    source: Source | None = None
+    rules: Sequence[Processor] = ()
+    watch: Watch | None = None
+    sampler: Sampler | None = None
+    heat: float = 1.0
+
+
 class Request:
     """Prompts with all that is to be done with them; runs once.
 
-    ``room`` says how many new tokens may follow a prompt of so many tokens. With a ``source``, the
-    model attends to what is encoded of it, and the prompts are those of its decoder; ``rules`` are
-    the task's own processors.
+    ``room`` says how many new tokens may follow a prompt of so many tokens. Where ``extras`` has a
+    source, the model attends to what is encoded of it, and the prompts are those of its decoder.
     """
 
     def __init__(
@@ -78,11 +94,11 @@ class Request:
         config: GenerationConfig,
         functions: Functions,
         room: Callable[[int], int],
-        source: Source | None = None,
-        rules: Sequence[Processor] = (),
+        extras: Extras = Extras(),
     ) -> None:
         self.config, self.tokenizer = config, tokenizer
-        self._source, self._encoding = source, Cancel()
+        self._extras, self._encoding = extras, Cancel()
+        source = self._source = extras.source
         self._model, self._functions = model, functions
         self._prompts = [list(prompt) for prompt in prompts]
         self._budgets = [
@@ -99,7 +115,7 @@ class Request:
             stop_ids=self._stop_ids,
             vocab_size=model.vocab_size,
             custom=functions.logits_processor,
-            task=rules,
+            task=extras.rules,
             encoder_has_ids=source is None or source.ids is not None,
             prefix_allowed_tokens_fn=functions.prefix_allowed_tokens_fn,
         )
@@ -240,7 +256,7 @@ class Request:
     def _new_sampler(self) -> Sampler | None:
         if not self.config.do_sample:
             return None
-        return new_sampler(
+        return self._extras.sampler or new_sampler(
             seed=self.config.seed,
             seeds=self.config.seeds,
             rng=self.config.rng or "philox",
@@ -280,6 +296,7 @@ class Request:
             logprobs=bool(self.config.logprobs),
             top_logprobs=self.config.top_logprobs or 0,
             scores=bool(self.config.output_scores),
+            heat=self._extras.heat,
         )
 
     def _start(self) -> Decoder:
@@ -288,7 +305,10 @@ class Request:
         if cache is None:
             encoding = self._source.encode(self._encoding) if self._source else None
             self._decoder = self._model.start(
-                self._capacity, prefill_chunk_size=chunk, encoding=encoding
+                self._capacity,
+                prefill_chunk_size=chunk,
+                encoding=encoding,
+                watch=self._extras.watch,
             )
             return self._decoder
         self._decoder, held = cache.resume(self._model, self._prompts[0], self._capacity, chunk)

@@ -116,19 +116,6 @@ def test_a_model_that_cannot_run_is_shown_with_the_reason(name, reason, capsys):
     assert facts["sessions"][0]["inputs"]
 
 
-def test_an_encoder_decoder_is_described_and_refused(tmp_path, capsys):
-    shutil.copy(FIXTURES / "handmade/gqa_values/model.onnx", tmp_path / "decoder_model_merged.onnx")
-    encoder = FIXTURES / "handmade/refused/encoder_only/model.onnx"
-    shutil.copy(encoder, tmp_path / "encoder_model.onnx")
-    assert main(["inspect", str(tmp_path)]) == 1
-    out = capsys.readouterr().out
-    assert "is an encoder-decoder" in out
-    assert "this version runs text generation only" in out
-    assert "Graph: decoder" in out
-    assert "Graph: encoder" in out
-    assert "last_hidden_state" in out
-
-
 def test_embeddings_without_the_graph_that_makes_them(tmp_path):
     shutil.copy(FIXTURES / "handmade/inputs_embeds/model.onnx", tmp_path)
     shutil.copy(FIXTURES / "handmade/inputs_embeds/config.json", tmp_path)

@@ -37,11 +37,11 @@ def test_help_is_quick():
 def test_help_shows_every_command_and_examples(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    for word in ("generate", "chat", "inspect", "download", "examples:", "owner/name"):
+    for word in ("generate", "chat", "transcribe", "caption", "inspect", "download", "examples:", "owner/name"):
         assert word in out
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "inspect", "download"])
+@pytest.mark.parametrize("command", ["generate", "chat", "transcribe", "caption", "inspect", "download"])
 def test_each_command_has_help_with_examples(command, capsys):
     assert main([command, "--help"]) == 0
     out = capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_version(capsys):
     [
         ([], "COMMAND"),
         (["generte", "m"], "did you mean generate?"),
-        (["xyzzy"], "there are generate, chat, inspect, download"),
+        (["xyzzy"], "there are generate, chat, transcribe, caption, inspect, download"),
         (["generate"], "MODEL"),
         (["generate", "m", "p", "--max-new-token", "3"], "did you mean --max-new-tokens?"),
         (["generate", "m", "p", "--max-new-token=3"], "did you mean --max-new-tokens?"),

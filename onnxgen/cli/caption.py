@@ -1,0 +1,132 @@
+"""``onnxgen caption``: what a model reads in images."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from onnxgen.cli import answers, options, output
+from onnxgen.errors import ImageError, OptionError
+
+EPILOG = """\
+One image prints its text alone, several print a line each behind the file's name. An image that
+cannot be read is told of on stderr, the others are done all the same, and the exit code is 1.
+
+examples:
+  onnxgen caption Xenova/vit-gpt2-image-captioning photo.jpg
+  onnxgen caption Xenova/trocr-base-printed scans/*.png --json > lines.jsonl
+  onnxgen caption ./donut-receipts receipt.png --prompt "<s_cord-v2>" --fields
+  onnxgen caption ./donut-docvqa page.png --question "What is the total?"
+"""
+
+
+def add_parser(commands: options.Commands) -> None:
+    """Adds this command to the program."""
+    parser = commands.add_parser(
+        "caption",
+        usage="%(prog)s MODEL IMAGE [IMAGE ...] [options]",
+        help="describe or read images",
+        description="Describes images, reads the text in them, or answers about documents.",
+        epilog=EPILOG,
+    )
+    options.add_model(parser)
+    parser.add_argument(
+        "images", metavar="IMAGE", nargs="+", help="a file; - reads one image from stdin"
+    )
+    parser.add_argument("--prompt", metavar="TEXT", help="how each answer begins (task tokens)")
+    parser.add_argument("--question", metavar="TEXT", help="what to ask about each document")
+    parser.add_argument(
+        "--fields", action="store_true", help="print a document model's answer as JSON fields"
+    )
+    parser.add_argument(
+        "--batch-size", type=_count, default=8, metavar="N", help="images at once (default: 8)"
+    )
+    options.add_run(parser)
+    parser.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carries the command out."""
+    keywords = options.generation_arguments(args)
+    if args.images.count("-") > 1:
+        raise OptionError("stdin is named twice", do="give - once")
+    keywords |= {name: getattr(args, name) for name in ("prompt", "question")}
+    model = options.load(args)
+    if not hasattr(model, "processor"):
+        command = "transcribe" if hasattr(model, "extractor") else "generate"
+        options.refuse_task(args, "images", command)
+    if len(args.images) == 1:
+        return _one(args, model, keywords)
+    failed, results = 0, []
+    for names, request in _batches(args, model, keywords):
+        if isinstance(request, ImageError):
+            failed += 1
+            output.note(f"onnxgen: error: {names[0]}: {request}".replace("\n", "\n  "))
+            continue
+        for name, answer in zip(names, request.results(), strict=True):
+            results += answer
+            _print(args, model, name, answer)
+    if args.stats and results:
+        output.note(answers.statistics(results))
+    return int(failed > 0)
+
+
+def _one(args: argparse.Namespace, model: Any, keywords: dict[str, Any]) -> int:
+    """A single image, streamed where its text is settled token by token."""
+    request = model.request([_source(args.images[0])], None, keywords)
+    if answers.may_stream(args, request) and not args.fields:
+        answers.stream(request)
+    else:
+        answers.finish(request)
+        _print(args, model, args.images[0], request.results()[0], alone=True)
+    if args.stats:
+        output.note(answers.statistics(request.results()[0]))
+    return 0
+
+
+def _batches(
+    args: argparse.Namespace, model: Any, keywords: dict[str, Any]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The names of each batch with its finished request; of one that fails, with its error."""
+    from tqdm import tqdm
+
+    from onnxgen.vision.loading import load
+
+    with tqdm(total=len(args.images), unit="image", leave=False, disable=None) as bar:
+        for start in range(0, len(args.images), args.batch_size):
+            names, readable = args.images[start : start + args.batch_size], []
+            for name in names:
+                try:
+                    readable.append((name, load(_source(name))))
+                except ImageError as error:
+                    yield (name,), error
+            if readable:
+                request = model.request([image for _, image in readable], None, keywords)
+                with answers.interruptible(request.cancel):
+                    for _ in request.steps():
+                        pass
+                yield tuple(name for name, _ in readable), request
+            bar.update(len(names))
+
+
+def _source(name: str) -> Any:
+    """A path, or the bytes of stdin."""
+    return output.read_stdin_bytes() if name == "-" else name
+
+
+def _print(
+    args: argparse.Namespace, model: Any, name: str, found: list[Any], alone: bool = False
+) -> None:
+    for answer in found:
+        fields = model.to_json(answer) if args.fields else None
+        if args.json:
+            told = {"image": name, **answers.as_json(answer)}
+            output.json_line(told if fields is None else {**told, "fields": fields})
+            continue
+        text = output.json_text(fields) if args.fields else answer.text
+        output.line(text if alone else f"{name}\t{output.on_one_line(text)}")

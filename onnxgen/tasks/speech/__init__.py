@@ -1,0 +1,1 @@
+"""Speech to text by Whisper: prompts, windows, and audio of any length."""

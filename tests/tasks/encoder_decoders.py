@@ -1,0 +1,67 @@
+"""The encoder-decoders under ``fixtures/models`` with what transformers says of them."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnxgen
+from tests.fixture_models import FIXTURES
+
+TASKS = ("text2text-generation", "image-to-text")
+# What a call has where generation_config.json is not to count, as for the models' own code.
+IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+
+
+@dataclass(frozen=True)
+class EncoderDecoder:
+    folder: Path
+
+    def expected(self) -> dict[str, Any]:
+        return json.loads((self.folder / "expected.json").read_text())
+
+    def inputs(self) -> list[Any]:
+        found = self.expected()["inputs"]
+        if "input_ids" in found:
+            return found["input_ids"]
+        return [str(self.folder / name) for name in found["images"]]
+
+    def cases(self) -> dict[str, dict[str, Any]]:
+        return self.expected()["cases"]
+
+    @property
+    def has_pair(self) -> bool:
+        names = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
+        return all((self.folder / f"{name}.onnx").exists() for name in names)
+
+
+@cache
+def load(folder: Path, settings: bool) -> Any:
+    """The model; without ``settings`` its generation_config.json names token ids alone."""
+    model = onnxgen.load(folder)
+    if not settings:
+        model.defaults = {k: v for k, v in model.defaults.items() if k in IDS}
+    return model
+
+
+def pair_of(folder: Path, place: Path) -> Path:
+    """A copy of ``folder`` without its merged decoder."""
+    ignore = shutil.ignore_patterns("decoder_model_merged.onnx", "expected.json")
+    return Path(shutil.copytree(folder, place / "pair", ignore=ignore))
+
+
+def found() -> list[EncoderDecoder]:
+    folders = sorted(p.parent for p in (FIXTURES / "models").glob("*/expected.json"))
+    models = [EncoderDecoder(folder) for folder in folders]
+    return [model for model in models if model.expected().get("task") in TASKS]
+
+
+def keywords(case: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
+    """The options of a case for some of its rows, by their places in it."""
+    own = dict(case["options"])
+    if "decoder_input_ids" in case:
+        own["decoder_input_ids"] = [case["decoder_input_ids"][i] for i in numbers]
+    # transformers' 20 where nothing says how long; onnxgen gives 256 then.
+    return {"max_new_tokens": 20, **own} if "max_length" not in own else own
