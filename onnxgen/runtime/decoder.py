@@ -17,7 +17,9 @@ from onnxgen.graph.decoder import DecoderGraph, Mode, check_runs
 from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.embeddings import Embedder
-from onnxgen.runtime.group import Floats, Group
+from onnxgen.runtime.group import Group
+from onnxgen.runtime.kept import Floats, KeptLogits
+from onnxgen.runtime.selection import Selectors
 from onnxgen.runtime.session import Cancel, Session
 from onnxgen.runtime.steady import Steady
 
@@ -26,6 +28,7 @@ class DecoderModel:
     """A decoder's graph and sessions; any number of :class:`Decoder` may run on it at once.
 
     ``later`` is the second graph of an un-merged pair: it takes a cache, ``graph`` takes none.
+    With ``selection`` "onnx" it has ``selectors``, which choose tokens where its logits are.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class DecoderModel:
         embedder: Embedder | None = None,
         device: str = "cpu",
         threads: int | None = None,
+        selection: str = "numpy",
     ) -> None:
         check_runs(graph, embedded=embedder is not None)
         self.graph = later or graph
@@ -44,6 +48,8 @@ class DecoderModel:
         self.first_graph, self.embedder = graph, embedder
         self.device = Device(self.first.device, self.first.device_id)
         self.vocab_size = graph.vocab_size or 0
+        place = (self.device, self.vocab_size, self.graph.logits.elem_type)
+        self.selectors = Selectors(*place) if selection == "onnx" else None
         self.steady = Steady.fits(self.graph, self.device)
 
     @cached_property
@@ -120,6 +126,19 @@ class Decoder:
                     logits[group.rows] = group.run(tokens[group.rows], lengths[group.rows])
         self.lengths = after
         return logits
+
+    def step_kept(self, tokens: Ints, lengths: Ints) -> KeptLogits:
+        """Like :meth:`step` for rows that all get tokens, but the logits stay where they are."""
+        after = self._admit(tokens, lengths)
+        parts = [
+            (group.rows[inside], memory)
+            for group in self._groups
+            for inside, memory in group.keep(tokens[group.rows], lengths[group.rows])
+        ]
+        self.lengths = after
+        return KeptLogits(
+            parts, self.model.device, self.vocab_size, self.model.graph.logits.dtype
+        )
 
     def step_all(self, tokens: Ints, lengths: Ints) -> Floats:
         """Like :meth:`step`, but the logits (B,S,V) after each token; zeros in padding."""
