@@ -136,9 +136,7 @@ class Decoder:
             for inside, memory in group.keep(tokens[group.rows], lengths[group.rows])
         ]
         self.lengths = after
-        return KeptLogits(
-            parts, self.model.device, self.vocab_size, self.model.graph.logits.dtype
-        )
+        return KeptLogits(parts, self.model.device, self.vocab_size, self.model.graph.logits.dtype)
 
     def step_all(self, tokens: Ints, lengths: Ints) -> Floats:
         """Like :meth:`step`, but the logits (B,S,V) after each token; zeros in padding."""

@@ -34,7 +34,7 @@ class KeptLogits:
     dtype: str
 
     def __getitem__(self, rows: Ints) -> KeptLogits:
-        """Those whose row i is row ``rows[i]`` here, as copies; what a part holds stays together."""
+        """A copy whose row i is row ``rows[i]`` here; rows of one part stay in one."""
         parts = []
         for held, memory in self.parts:
             places = np.flatnonzero(np.isin(rows, held))
