@@ -18,7 +18,7 @@ from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.group import Group
-from onnxgen.runtime.kept import Floats, KeptLogits
+from onnxgen.runtime.kept import Floats, KeptLogits, joined
 from onnxgen.runtime.selection import Selectors
 from onnxgen.runtime.session import Cancel, Session
 from onnxgen.runtime.steady import Steady
@@ -28,7 +28,8 @@ class DecoderModel:
     """A decoder's graph and sessions; any number of :class:`Decoder` may run on it at once.
 
     ``later`` is the second graph of an un-merged pair: it takes a cache, ``graph`` takes none.
-    With ``selection`` "onnx" it has ``selectors``, which choose tokens where its logits are.
+    With ``selection`` "onnx", which is None's meaning on cuda but not on cpu, it has ``selectors``,
+    which choose tokens where its logits are.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class DecoderModel:
         embedder: Embedder | None = None,
         device: str = "cpu",
         threads: int | None = None,
-        selection: str = "numpy",
+        selection: str | None = None,
     ) -> None:
         check_runs(graph, embedded=embedder is not None)
         self.graph = later or graph
@@ -48,8 +49,9 @@ class DecoderModel:
         self.first_graph, self.embedder = graph, embedder
         self.device = Device(self.first.device, self.first.device_id)
         self.vocab_size = graph.vocab_size or 0
+        here = selection or ("numpy" if self.device.kind == "cpu" else "onnx")
         place = (self.device, self.vocab_size, self.graph.logits.elem_type)
-        self.selectors = Selectors(*place) if selection == "onnx" else None
+        self.selectors = Selectors(*place) if here == "onnx" else None
         self.steady = Steady.fits(self.graph, self.device)
 
     @cached_property
@@ -136,7 +138,8 @@ class Decoder:
             for inside, memory in group.keep(tokens[group.rows], lengths[group.rows])
         ]
         self.lengths = after
-        return KeptLogits(parts, self.model.device, self.vocab_size, self.model.graph.logits.dtype)
+        dtype = self.model.graph.logits.dtype
+        return joined(parts, self.model.device, self.vocab_size, dtype)
 
     def step_all(self, tokens: Ints, lengths: Ints) -> Floats:
         """Like :meth:`step`, but the logits (B,S,V) after each token; zeros in padding."""

@@ -26,33 +26,38 @@ Part = tuple[Ints, Memory]
 
 @dataclass(frozen=True, slots=True)
 class KeptLogits:
-    """Logits (B,V) in as many memories as runs gave them; valid until the decoder's next step."""
+    """Logits (B,V) in one memory; valid until the decoder's next step."""
 
-    parts: list[Part]
+    memory: Memory
+    rows: int
     device: Device
     vocab_size: int
     dtype: str
 
     def __getitem__(self, rows: Ints) -> KeptLogits:
-        """A copy whose row i is row ``rows[i]`` here; rows of one part stay in one."""
-        parts = []
-        for held, memory in self.parts:
-            places = np.flatnonzero(np.isin(rows, held))
-            inside = np.searchsorted(held, rows[places])
-            item, width = ITEM_BYTES[self.dtype], self.vocab_size
-            taken = self.device.memory(len(places) * width * item)
-            source, target = (memory, (len(held), width)), (taken, (len(places), width))
-            self.device.take(source, target, 0, inside, item)
-            parts.append((places, taken))
-        return replace(self, parts=parts)
+        """A copy whose row i is row ``rows[i]`` here."""
+        item, width = ITEM_BYTES[self.dtype], self.vocab_size
+        taken = self.device.memory(len(rows) * width * item)
+        source, target = (self.memory, (self.rows, width)), (taken, (len(rows), width))
+        self.device.take(source, target, 0, rows, item)
+        return replace(self, memory=taken, rows=len(rows))
 
     def host(self) -> Floats:
         """All of them on the host."""
-        rows = sum(len(held) for held, _ in self.parts)
-        logits = np.empty((rows, self.vocab_size), np.float32)
-        for held, memory in self.parts:
-            logits[held] = floats(memory, (len(held), self.vocab_size), self.dtype)
-        return logits
+        return floats(self.memory, (self.rows, self.vocab_size), self.dtype)
+
+
+def joined(parts: Sequence[Part], device: Device, vocab_size: int, dtype: str) -> KeptLogits:
+    """The logits that several runs gave, in the order of their rows; of one run as they are."""
+    if len(parts) == 1:
+        return KeptLogits(parts[0][1], len(parts[0][0]), device, vocab_size, dtype)
+    rows, item = np.concatenate([held for held, _ in parts]), ITEM_BYTES[dtype]
+    whole, offset = device.memory(len(rows) * vocab_size * item), 0
+    for held, memory in parts:
+        shape, every = (len(held), vocab_size), np.arange(len(held))
+        device.take((memory, shape), (whole, shape), 0, every, item, offset=offset)
+        offset += len(held) * vocab_size * item
+    return KeptLogits(whole, len(rows), device, vocab_size, dtype)[np.argsort(rows)]
 
 
 class KeptSteps:

@@ -8,6 +8,7 @@ from onnxgen.files import ModelFiles, resolve
 from onnxgen.tasks.text_generation import TextGeneration
 
 TASKS = ("text-generation",)
+SELECTIONS = ("onnx", "numpy")
 
 
 def load(
@@ -17,6 +18,7 @@ def load(
     dtype: str | Mapping[str, str] | None = None,
     device: str = "cpu",
     threads: int | None = None,
+    selection: str | None = None,
     revision: str | None = None,
     token: str | bool | None = None,
     offline: bool | None = None,
@@ -30,6 +32,8 @@ def load(
         dtype: like the suffix of ``model``, or a map from file base names to dtypes.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: threads within an operator; None leaves it to ONNX Runtime (all cores).
+        selection: ``onnx`` chooses tokens by a graph where the logits are, as far as a request's
+            options allow; ``numpy`` on the host. None: ``onnx`` on cuda, ``numpy`` on cpu.
         revision, token, offline: for Hub repositories.
 
     Raises:
@@ -39,9 +43,11 @@ def load(
         raise OptionError.unknown(task, TASKS, "task")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise OptionError(f"threads is {threads!r}", wanted="a whole number of 1 or more")
+    if selection not in (None, *SELECTIONS):
+        raise OptionError(f"selection is {selection!r}", wanted=" or ".join(SELECTIONS))
     files = resolve(model, dtype=dtype, revision=revision, token=token, offline=offline)
     check_sessions(files)
-    return TextGeneration(files, device=device, threads=threads)
+    return TextGeneration(files, device=device, threads=threads, selection=selection)
 
 
 def check_sessions(files: ModelFiles) -> None:
