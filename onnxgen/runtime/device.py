@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from onnxgen.runtime.session import Cancel, Session, require_onnxruntime
+from onnxgen.runtime.session import Cancel, Session
 
 Shape = tuple[int, ...]
 # Copies do not look at values, so any type of the same width serves.
@@ -32,9 +32,10 @@ class Memory:
             self._owner: Any = np.zeros(max(nbytes, 1), np.uint8)
             self.pointer = int(self._owner.ctypes.data)
         else:
-            ort = require_onnxruntime()
+            from onnxruntime import OrtValue  # what runs there was loaded: it is there
+
             zeros = np.zeros(max(nbytes, 1), np.uint8)
-            self._owner = ort.OrtValue.ortvalue_from_numpy(zeros, device, device_id)
+            self._owner = OrtValue.ortvalue_from_numpy(zeros, device, device_id)
             self.pointer = int(self._owner.data_ptr())
 
     def array(self, shape: Shape, item: int, offset: int = 0) -> NDArray[Any]:
