@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxgen.audio.segments import PRECISION, STRIDE
-from onnxgen.errors import LogitsError
+from onnxgen.errors import LogitsError, OptionError
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -50,8 +50,10 @@ def token_times(
             left out, so that no token is heard there.
         median_width: W, odd; ``median_filter_width`` of config.json.
 
-    LogitsError for attention that is not finite.
+    LogitsError for attention that is not finite, OptionError for a width that is not odd.
     """
+    if median_width < 1 or median_width % 2 == 0:
+        raise OptionError(f"median_filter_width is {median_width}", wanted="an odd number")
     heard = weights[:, prompt:, : None if frames is None else frames // STRIDE]
     times = np.zeros(heard.shape[1] + 1)
     if heard.shape[1] and heard.shape[2]:
@@ -95,7 +97,7 @@ def median_filter(values: Floats, width: int) -> Floats:
     padded = np.pad(values, ((0, 0), (half, half)), mode="reflect")
     shifted = [padded[:, i : i + values.shape[1]] for i in range(width)]
     # Of half + 2 values the least and the greatest are not the median of all: both go, another
-    # comes, until one is left. Sorting every window takes ten times as long.
+    # comes, until one is left. Sorting each window takes ten times as long.
     pool, rest = shifted[: half + 2], shifted[half + 2 :]
     while len(pool) > 1:
         for i in range(1, len(pool)):

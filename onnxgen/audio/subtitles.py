@@ -220,13 +220,17 @@ def _tsv(transcript: Transcript) -> str:
 
 
 def _json(transcript: Transcript) -> str:
-    segments = [_fields(i, one) for i, one in enumerate(transcript.segments)]
+    segments = [_fields(i, one, transcript) for i, one in enumerate(transcript.segments)]
     content = {"text": transcript.text, "segments": segments, "language": transcript.language}
     return json.dumps(content, ensure_ascii=False)
 
 
-def _fields(number: int, segment: Segment) -> dict[str, Any]:
-    """A segment as JSON has it; what is not known is left out, but times, which are null."""
+def _fields(number: int, segment: Segment, transcript: Transcript) -> dict[str, Any]:
+    """A segment as JSON has it; what is not known is left out, but times, which are null.
+
+    Its language is there only if it is another one than the transcript's.
+    """
+    another = segment.language if segment.language != transcript.language else None
     words = segment.words and [_word_fields(word) for word in segment.words]
     fields = {
         "id": number,
@@ -240,6 +244,7 @@ def _fields(number: int, segment: Segment) -> dict[str, Any]:
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
         "words": words,
+        "language": another,
     }
     return {k: v for k, v in fields.items() if v is not None or k in ("start", "end")}
 

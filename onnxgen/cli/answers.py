@@ -109,8 +109,8 @@ def as_json(result: "Generation") -> dict[str, Any]:
     }
 
 
-def statistics(results: "Sequence[Generation]") -> str:
-    """One line on the speed of a run, all of its rows together, and on memory."""
+def statistics(results: "Sequence[Generation]", selection: object = "") -> str:
+    """One line on a run, all of its rows together: speed, memory, and what chose the tokens."""
     count = sum(len(result.tokens) for result in results)
     first = max(result.timings.prefill_ms for result in results)
     later_ms = max(result.timings.total_ms for result in results) - first
@@ -121,6 +121,8 @@ def statistics(results: "Sequence[Generation]") -> str:
     parts.append(f"{sum(result.prompt_tokens for result in results)} prompt tokens")
     if peak := _peak_memory():
         parts.append(f"peak memory {output.size(peak)}")
+    if str(selection):
+        parts.append(f"selection by {selection}")
     return ", ".join(parts)
 
 

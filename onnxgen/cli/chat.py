@@ -94,7 +94,7 @@ class Chat:
         elif not streams:
             output.line(results[0].text)
         if self.args.stats:
-            output.note(answers.statistics(results))
+            output.note(answers.statistics(results, request.selection))
 
     def _request(self, messages: list[dict[str, str]]) -> "Request":
         """The next turn; it goes on with the cache of the last one where one row does."""

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             output.line(result.text if args.file is None else output.on_one_line(result.text))
     if args.stats:
-        output.note(answers.statistics(results))
+        output.note(answers.statistics(results, request.selection))
     return 0
 
 

@@ -77,6 +77,12 @@ def add_run(parser: argparse.ArgumentParser, *, short: bool = True) -> None:
     group.add_argument(
         "--threads", type=int, metavar="N", help="threads within an operator (default: all cores)"
     )
+    group.add_argument(
+        "--selection",
+        metavar="HOW",
+        help="choose tokens by a graph where the logits are (onnx) or on the host (numpy); "
+        "default: onnx on cuda, numpy on cpu",
+    )
     group = parser.add_argument_group(
         "generation", "the options of transformers' GenerationConfig, and a few of onnxgen's own"
     )
@@ -170,7 +176,11 @@ def load(args: argparse.Namespace) -> Any:
 
     with output.waiting(f"loading {args.model}"):
         model = onnxgen.load(
-            args.model, device=args.device, threads=args.threads, **model_arguments(args)
+            args.model,
+            device=args.device,
+            threads=args.threads,
+            selection=args.selection,
+            **model_arguments(args),
         )
     if model.files.chosen:
         output.note(f"onnxgen: {model.files.chosen}")

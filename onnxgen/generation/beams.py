@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from onnxgen.errors import OptionError
+from onnxgen.generation.candidates import Candidates, Propose, Proposer
 from onnxgen.generation.checks import number, whole
 from onnxgen.generation.hypotheses import BARRED, End, Hypothesis, Link, Pool
 from onnxgen.generation.loop import Clock
-from onnxgen.generation.protocol import Floats, Ints, Steps
-from onnxgen.generation.sampling import Sampler, check_best, largest
+from onnxgen.generation.protocol import Floats, Steps
+from onnxgen.generation.sampling import Sampler
 from onnxgen.generation.sequences import Processor, Sequences
 from onnxgen.generation.stopping import Criterion
 
@@ -103,6 +104,7 @@ def beam_search(
     keep_scores: bool = False,
     logprobs: bool = False,
     clock: Clock | None = None,
+    propose: Propose | None = None,
 ) -> list[Beams]:
     """The best ``num_return_sequences`` hypotheses of each prompt, best first.
 
@@ -120,6 +122,8 @@ def beam_search(
         keep_scores: Whether to return the scores of all steps.
         logprobs: Whether hypotheses get ``token_logprobs``.
         clock: Ticks with each step.
+        propose: Finds candidates in another way, which has to see to all that processors, sampler,
+            ``normalize``, ``keep_scores`` and ``logprobs`` would do.
 
     Raises:
         OptionError: options that do not fit the prompts.
@@ -132,16 +136,17 @@ def beam_search(
     beams = options.num_beams
     rows = np.repeat(np.arange(len(items)), beams)  # (R,), what the decoder calls them
     sequences.select(rows)
-    work = _Work((len(rows), logits.shape[1]), processors, normalize, logprobs)
+    if propose is None:
+        few = options.candidates
+        propose = Proposer(few, processors, sampler, normalize, keep_scores, logprobs)
     logits = logits[rows]
     for step in count(1):
-        table = work.table(logits, sequences, live)
-        chosen = _choose(table.sums, live, options, sampler, step)  # (I,K)
+        running = np.stack([item.running for item in live])  # (I,N)
+        proposed = propose(logits, sequences, [item.index for item in live], running, step)
         over = expired()
-        for i, item in enumerate(live):
-            if keep_scores:
-                item.scores.append(table.scores[i].copy())
-            found = table.candidates(i, chosen[i])
+        for i, (item, found) in enumerate(zip(live, proposed, strict=True)):
+            if found.every is not None:
+                item.scores.append(found.every)
             last = over or step == item.room
             reasons = _reasons(found, sequences, i * beams, options.stop_ids, criterion, last)
             item.advance(found, step, reasons)
@@ -162,100 +167,8 @@ def beam_search(
     return [Beams(item.pool.hypotheses(best), item.scores) for item in items]
 
 
-def _choose(
-    sums: Floats, live: Sequence["_Item"], options: BeamOptions, sampler: Sampler | None, step: int
-) -> Ints:
-    """Where in each of ``sums`` (I,N×V) its K candidates are, (I,K) in falling order."""
-    prompts = [item.index for item in live]
-    if sampler is None:
-        check_best(sums, prompts, [step] * len(live))
-        return np.stack([largest(row, options.candidates) for row in sums])
-    drawn = sampler.draw_several(sums, prompts, options.candidates)
-    order = np.lexsort((drawn, -np.take_along_axis(sums, drawn, axis=1)))
-    return np.take_along_axis(drawn, order, axis=1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidates:
-    """Continuations (K,) of the beams of one prompt, in falling order of ``sums``."""
-
-    beams: Ints
-    tokens: Ints
-    sums: Floats
-    scores: Floats
-    logprobs: Floats | None
-
-    def link(self, k: int, before: Sequence[Link | None]) -> Link:
-        """Candidate k as a token behind its beam, one of ``before`` (N)."""
-        beam = int(self.beams[k])
-        logprob = None if self.logprobs is None else float(self.logprobs[k])
-        return Link(int(self.tokens[k]), beam, float(self.scores[k]), logprob, before[beam])
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A step: ``scores`` (I,N,V), ``sums`` (I,N×V) with the beams', ``norms`` (I,N) if asked."""
-
-    scores: Floats
-    sums: Floats
-    norms: Floats | None
-
-    def candidates(self, i: int, chosen: Ints) -> _Candidates:
-        """Those of running prompt i at ``chosen`` (K,)."""
-        beams, tokens = np.divmod(chosen, self.scores.shape[2])
-        scores = self.scores[i, beams, tokens]  # (K,)
-        logprobs = None if self.norms is None else scores - self.norms[i, beams]
-        return _Candidates(beams, tokens, self.sums[i, chosen], scores, logprobs)
-
-
-class _Work:
-    """Makes the tables, in memory that all steps share: fresh pages would cost half a step."""
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        processors: Sequence[Processor],
-        normalize: bool,
-        logprobs: bool,
-    ) -> None:
-        self._scores, self._sums = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        self._processors, self._normalize, self._logprobs = processors, normalize, logprobs
-
-    def table(self, logits: Floats, sequences: Sequences, live: Sequence["_Item"]) -> _Table:
-        """From ``logits`` (R,V); valid until the next call."""
-        scores, sums = self._scores[: len(logits)], self._sums[: len(logits)]
-        if self._normalize:
-            _log_softmax(logits, scores, sums)
-        else:
-            scores[:] = logits
-        for process in self._processors:
-            process(sequences, scores)
-        shape = (len(live), -1, scores.shape[1])
-        norms = self._norms(scores, sums).reshape(shape[:2]) if self._logprobs else None
-        scores, sums = scores.reshape(shape), sums.reshape(shape)
-        np.add(scores, np.stack([item.running for item in live])[:, :, None], out=sums)
-        return _Table(scores, sums.reshape(len(live), -1), norms)
-
-    def _norms(self, scores: Floats, scratch: Floats) -> Floats:
-        """What normalises each row of the processed ``scores`` (R,V), (R,)."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            best = scores.max(axis=1)
-            np.subtract(scores, best[:, None], out=scratch)
-            norms: Floats = best + np.log(np.exp(scratch, out=scratch).sum(axis=1))
-        return norms
-
-
-def _log_softmax(logits: Floats, out: Floats, scratch: Floats) -> None:
-    """Log-probabilities of ``logits`` (R,V) into ``out``, row by row as caches like it."""
-    # A NaN or an infinity makes its row NaN, which a processor may mend.
-    with np.errstate(invalid="ignore"):
-        for row, result, powers in zip(logits, out, scratch, strict=True):
-            np.subtract(row, row.max(), out=result)
-            result -= np.log(np.exp(result, out=powers).sum())
-
-
 def _reasons(
-    found: _Candidates,
+    found: Candidates,
     sequences: Sequences,
     first: int,
     stop_ids: frozenset[int],
@@ -288,7 +201,7 @@ class _Item:
         self.pool = Pool(options.num_beams)
         self.scores: list[Floats] = []
 
-    def advance(self, found: _Candidates, step: int, reasons: Sequence[str | None]) -> None:
+    def advance(self, found: Candidates, step: int, reasons: Sequence[str | None]) -> None:
         """Takes a step's candidates: those with a reason end, the best others go on."""
         penalty, beams = self._options.length_penalty, self._options.num_beams
         # Only what ends among the first N counts; the others are there so that N can go on.

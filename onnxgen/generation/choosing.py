@@ -3,7 +3,7 @@
 Letters: B rows still running, V vocabulary, n best log-probabilities.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,12 @@ class Told:
     transitions: list[float] = field(default_factory=list)  # processed, not normalised
     top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
     scores: list[Floats] = field(default_factory=list)  # processed, (V,) each
+
+    def note(self, score: float, norm: float, best: Iterable[tuple[int, float]]) -> None:
+        """Keeps a token's ``score`` and the ``best`` ids with theirs, normalised by ``norm``."""
+        self.transitions.append(float(score))
+        self.logprobs.append(float(score - norm))
+        self.top_logprobs.append([(int(i), float(value - norm)) for i, value in best])
 
 
 class Chooser:
@@ -49,17 +55,12 @@ class Chooser:
         self.told = [Told() for _ in range(len(sequences))]
         self._sequences, self._processors, self._sampler = sequences, processors, sampler
         self._logprobs, self._top, self._scores = logprobs or top_logprobs > 0, top_logprobs, scores
-        self._follow, self._heat = follow, np.float32(heat)
+        self._told_of, self._heat = follow, np.float32(heat)
         self._live = list(range(len(sequences)))
 
     def __call__(self, logits: Floats, rows: Sequence[Row]) -> Ints:
         """One token (B,) for each of ``rows`` from ``logits`` (B,V), which stay as they are."""
-        live = [row.index for row in rows]
-        if live != self._live:
-            places = np.searchsorted(self._live, live)
-            self._sequences.select(places)
-            self._follow(places)
-            self._live = live
+        live = self._follow(rows)
         changed = self._processors or self._scores
         scores = np.array(logits, np.float32) if changed else logits
         for process in self._processors:
@@ -71,14 +72,23 @@ class Chooser:
                 self._tell(self.told[row], token, own)
         return tokens
 
+    def _follow(self, rows: Sequence[Row]) -> list[int]:
+        """The numbers of ``rows`` in the request; what is kept by row goes on with these alone."""
+        live = [row.index for row in rows]
+        if live != self._live:
+            places = np.searchsorted(self._live, live)
+            self._sequences.select(places)
+            self._told_of(places)
+            self._live = live
+        return live
+
     def _tell(self, told: Told, token: int, scores: Floats) -> None:
-        told.transitions.append(float(scores[token]))
         if self._scores:
             told.scores.append(scores)
         if self._logprobs:
             if self._heat != 1:
                 scores = scores * self._heat
-            norm = normaliser(scores)
-            told.logprobs.append(float(scores[token] - norm))
             best = largest(scores, self._top) if self._top else ()
-            told.top_logprobs.append([(int(i), float(scores[i] - norm)) for i in best])
+            told.note(scores[token], normaliser(scores), ((i, scores[i]) for i in best))
+        else:
+            told.transitions.append(float(scores[token]))

@@ -4,12 +4,14 @@ All draws are exponential races: each token t gets a q of its own from the unit 
 distribution, and the largest ``p[t] / q[t]`` wins; the best n of one race are n draws without
 replacement. :class:`RowSampler` is the default, :class:`TorchSampler` repeats torch's.
 
-Letters: R rows, W width of a row's scores (V, or beams × V), n draws.
+Letters: R rows, W width of a row's scores (V, or beams × V), K of them at hand, k of these open,
+n draws.
 """
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,21 +29,67 @@ PART = 64
 CHUNK = 1 << 14  # of so many at once the intermediate arrays stay in the processor's cache
 
 
-class Sampler(Protocol):
-    """Draws for the rows of one request, a call for each step."""
+class Sampler(ABC):
+    """Draws for the rows of one request, a call for each step.
+
+    Scores are logarithms of weights, not necessarily normalised; -inf is never drawn.
+    """
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    @abstractmethod
+    def noise(self, rows: Sequence[int], ids: Sequence[Ints], width: int) -> list[Reals]:
+        """The q of the next step: of the request's ``rows``, for each row's ``ids`` (k,) below W.
+
+        Each call is a step; those below make one.
+        """
 
     def draw(self, scores: Floats, rows: Sequence[int]) -> Ints:
         """One index (R,) for each of ``scores`` (R,W), which are of the request's ``rows``.
 
-        Scores are logarithms of weights, not necessarily normalised; -inf is never drawn.
         LogitsError where a row holds NaN, +inf or nothing else than -inf.
         """
+        return self.draw_several(scores, rows, 1)[:, 0]
 
     def draw_several(self, scores: Floats, rows: Sequence[int], count: int) -> Ints:
         """Indices (R,n) without repetition, in the order of the draws.
 
         Where fewer have a chance, those without one follow, lowest first.
         """
+        check_best(scores, rows, [self._steps + 1] * len(rows))
+        kept = [np.flatnonzero(row > -np.inf) for row in scores]
+        values = [row[own] for row, own in zip(scores, kept, strict=True)]
+        return self._races(values, kept, rows, count, scores.shape[1])
+
+    def draw_among(self, scores: Floats, ids: Ints, rows: Sequence[int], width: int) -> Ints:
+        """What :meth:`draw` gives (R,) if of W scores only ``scores`` (R,K), of ``ids``, are open.
+
+        They are finite, but for -inf.
+        """
+        order = np.argsort(ids, axis=1)
+        scores, ids = np.take_along_axis(scores, order, 1), np.take_along_axis(ids, order, 1)
+        kept = scores > -np.inf
+        values = [row[own] for row, own in zip(scores, kept, strict=True)]
+        own_ids = [row[own] for row, own in zip(ids, kept, strict=True)]
+        return self._races(values, own_ids, rows, 1, width)[:, 0]
+
+    def _races(
+        self,
+        scores: Sequence[Floats],
+        ids: Sequence[Ints],
+        rows: Sequence[int],
+        count: int,
+        width: int,
+    ) -> Ints:
+        """The first n of each row's ``ids`` (k,) with ``scores`` (k,)."""
+        self._steps += 1
+        drawn = np.empty((len(rows), count), np.int64)  # (R,n)
+        noise = self.noise(rows, ids, width)
+        for i, (values, own, q) in enumerate(zip(scores, ids, noise, strict=True)):
+            powers = np.exp(values - values.max())
+            drawn[i] = _race(powers / powers.sum() / q, own, count)
+        return drawn
 
 
 def new_sampler(
@@ -96,7 +144,7 @@ def _seed(name: str, value: Any) -> int:
     return seed
 
 
-class RowSampler:
+class RowSampler(Sampler):
     """Every row draws from a generator of its own.
 
     ``q`` hangs on the row's seed, its step and the token's id alone: not on other rows, nor on
@@ -107,32 +155,16 @@ class RowSampler:
     """
 
     def __init__(self, seeds: Sequence[int]) -> None:
+        super().__init__()
         self._generators = [np.random.Philox(key=seed) for seed in seeds]
-        self._steps = [0] * len(seeds)
 
-    def draw(self, scores: Floats, rows: Sequence[int]) -> Ints:
+    def noise(self, rows: Sequence[int], ids: Sequence[Ints], width: int) -> list[Reals]:
         """See :class:`Sampler`."""
-        return self.draw_several(scores, rows, 1)[:, 0]
-
-    def draw_several(self, scores: Floats, rows: Sequence[int], count: int) -> Ints:
-        """See :class:`Sampler`."""
-        for row in rows:
-            self._steps[row] += 1
-        best = check_best(scores, rows, [self._steps[row] for row in rows])
-        drawn = np.empty((len(rows), count), np.int64)  # (R,n)
-        for i, row in enumerate(rows):
-            kept = np.flatnonzero(scores[i] > -np.inf)  # (k,)
-            key = self._generators[row].random_raw()
-            pace = np.empty(len(kept))  # (k,)
-            for start in range(0, len(kept), CHUNK):
-                ids = kept[start : start + CHUNK]
-                u = ((splitmix(key, ids) >> np.uint64(12)) + 0.5) * 2.0**-52  # never 0 nor 1
-                pace[start : start + CHUNK] = np.exp(scores[i, ids] - best[i]) / -np.log(u)
-            drawn[i] = _race(pace, kept, count)
-        return drawn
+        keys = [self._generators[row].random_raw() for row in rows]
+        return [unit_exponential(key, own) for key, own in zip(keys, ids, strict=True)]
 
 
-class TorchSampler:
+class TorchSampler(Sampler):
     """Draws what ``torch.manual_seed(seed)`` and torch.multinomial on the CPU do.
 
     torch takes two words of its Mersenne Twister for each score of each of the request's ``rows``
@@ -141,28 +173,18 @@ class TorchSampler:
     """
 
     def __init__(self, seed: int, rows: int) -> None:
+        super().__init__()
         self._generator = np.random.RandomState(seed & 0xFFFFFFFF)
-        self._rows, self._steps = rows, 0
+        self._rows = rows
 
-    def draw(self, scores: Floats, rows: Sequence[int]) -> Ints:
+    def noise(self, rows: Sequence[int], ids: Sequence[Ints], width: int) -> list[Reals]:
         """See :class:`Sampler`."""
-        return self.draw_several(scores, rows, 1)[:, 0]
-
-    def draw_several(self, scores: Floats, rows: Sequence[int], count: int) -> Ints:
-        """See :class:`Sampler`."""
-        self._steps += 1
-        best = check_best(scores, rows, [self._steps] * len(rows))
-        drawn = np.empty((len(rows), count), np.int64)  # (R,n)
-        places = {row: i for i, row in enumerate(rows)}
+        wanted, found = dict(zip(rows, ids, strict=True)), {}
         for row in range(self._rows):
-            words: Words = self._generator.randint(0, SEEDS, scores.shape[1:], np.uint64)  # (W,)
-            if row in places:
-                i = places[row]
-                kept = np.flatnonzero(scores[i] > -np.inf)
-                powers = np.exp(scores[i, kept] - best[i])
-                p = powers / powers.sum()
-                drawn[i] = _race(p / torch_exponential(words[kept]), kept, count)
-        return drawn
+            words: Words = self._generator.randint(0, SEEDS, width, np.uint64)
+            if row in wanted:
+                found[row] = torch_exponential(words[wanted[row]])
+        return [found[row] for row in rows]
 
 
 def check_best(scores: Floats, rows: Sequence[int], steps: Sequence[int]) -> Floats:
@@ -219,6 +241,16 @@ def torch_exponential(words: Words) -> Floats:
     """Numbers (k,) that torch's ``exponential_`` makes of ``words`` (k,), float32 from double."""
     u = (words & np.uint64((1 << 53) - 1)) * 2.0**-53
     numbers: Floats = (-np.log1p(-u)).astype(np.float32)
+    return numbers
+
+
+def unit_exponential(key: int, ids: Ints) -> Reals:
+    """Numbers (k,) of the unit exponential distribution, never 0, float64."""
+    numbers = np.empty(len(ids))
+    for start in range(0, len(ids), CHUNK):
+        words = splitmix(key, ids[start : start + CHUNK])
+        u = ((words >> np.uint64(12)) + 0.5) * 2.0**-52  # never 0 nor 1
+        numbers[start : start + CHUNK] = -np.log(u)
     return numbers
 
 

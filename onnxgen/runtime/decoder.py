@@ -18,7 +18,9 @@ from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import CrossPlan, Encoded, Encoding
-from onnxgen.runtime.group import Floats, Group
+from onnxgen.runtime.group import Group
+from onnxgen.runtime.kept import Floats, KeptLogits, joined
+from onnxgen.runtime.selection import Selectors
 from onnxgen.runtime.session import Cancel, Session
 from onnxgen.runtime.steady import Steady
 from onnxgen.runtime.watch import Watch
@@ -29,6 +31,8 @@ class DecoderModel:
 
     ``later`` is the second graph of an un-merged pair: it takes a cache, ``graph`` takes none.
     ``encoded``: it attends to what an encoder made, which each decoder is started with.
+    With ``selection`` "onnx", which is None's meaning on cuda but not on cpu, it has ``selectors``,
+    which choose tokens where its logits are.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class DecoderModel:
         device: str = "cpu",
         threads: int | None = None,
         encoded: bool = False,
+        selection: str | None = None,
     ) -> None:
         check_runs(graph, embedded=embedder is not None, encoded=encoded)
         self.graph = later or graph
@@ -48,6 +53,9 @@ class DecoderModel:
         self.first_graph, self.embedder = graph, embedder
         self.device = Device(self.first.device, self.first.device_id)
         self.vocab_size = graph.vocab_size or 0
+        here = selection or ("numpy" if self.device.kind == "cpu" else "onnx")
+        place = (self.device, self.vocab_size, self.graph.logits.elem_type)
+        self.selectors = Selectors(*place) if here == "onnx" else None
         self.steady = Steady.fits(self.graph, self.device)
         self.cross = CrossPlan(graph, self.graph, self.device) if encoded else None
 
@@ -149,6 +157,20 @@ class Decoder:
                     logits[group.rows] = group.run(tokens[group.rows], lengths[group.rows])
         self.lengths = after
         return logits
+
+    def step_kept(self, tokens: Ints, lengths: Ints) -> KeptLogits:
+        """Like :meth:`step` for rows that all get tokens, but the logits stay where they are."""
+        after = self._admit(tokens, lengths)
+        if self._watch is not None:
+            self._watch.begin(len(tokens))
+        parts = [
+            (group.rows[inside], memory)
+            for group in self._groups
+            for inside, memory in group.keep(tokens[group.rows], lengths[group.rows])
+        ]
+        self.lengths = after
+        dtype = self.model.graph.logits.dtype
+        return joined(parts, self.model.device, self.vocab_size, dtype)
 
     def step_all(self, tokens: Ints, lengths: Ints) -> Floats:
         """Like :meth:`step`, but the logits (B,S,V) after each token; zeros in padding."""

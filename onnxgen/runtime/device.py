@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from onnxgen.runtime.session import Cancel, Session, require_onnxruntime
+from onnxgen.runtime.session import Cancel, Session
 
 Shape = tuple[int, ...]
 # Copies do not look at values, so any type of the same width serves.
@@ -40,14 +40,18 @@ class Memory:
             self._owner = np.zeros(max(nbytes, 1), np.uint8)
             self.pointer = int(self._owner.ctypes.data)
         else:
-            ort = require_onnxruntime()
+            from onnxruntime import OrtValue  # what runs there was loaded: it is there
+
             zeros = np.zeros(max(nbytes, 1), np.uint8)
-            self._owner = ort.OrtValue.ortvalue_from_numpy(zeros, device, device_id)
+            self._owner = OrtValue.ortvalue_from_numpy(zeros, device, device_id)
             self.pointer = int(self._owner.data_ptr())
 
-    def array(self, shape: Shape, item: int) -> NDArray[Any]:
-        """This memory, on the CPU, as an array of ``shape`` with ``item`` bytes an element."""
-        words: NDArray[Any] = self._owner[: prod(shape) * item].view(WORDS[item])
+    def array(self, shape: Shape, item: int, offset: int = 0) -> NDArray[Any]:
+        """This memory, on the CPU, as an array of ``shape`` with ``item`` bytes an element.
+
+        It begins at byte ``offset``.
+        """
+        words: NDArray[Any] = self._owner[offset : offset + prod(shape) * item].view(WORDS[item])
         return words.reshape(shape)
 
     def host(self, shape: Shape, item: int) -> NDArray[Any]:
@@ -80,8 +84,9 @@ class Device:
             memory = self.memory(values.nbytes)
             memory.array((values.nbytes,), 1)[:] = values.reshape(-1).view(np.uint8)
             return memory
-        ort = require_onnxruntime()
-        return self.adopt(ort.OrtValue.ortvalue_from_numpy(values, self.kind, self.index))
+        from onnxruntime import OrtValue
+
+        return self.adopt(OrtValue.ortvalue_from_numpy(values, self.kind, self.index))
 
     def adopt(self, value: Any) -> Memory:
         """The memory of an OrtValue that lives on this device."""
@@ -96,23 +101,26 @@ class Device:
         indices: Sequence[int] | NDArray[np.int64],
         item: int,
         used: tuple[int, int] | None = None,
+        offset: int = 0,
     ) -> None:
         """Copies slices ``indices`` of ``source`` along ``axis`` to ``target``, both packed.
 
-        The target's shape equals the source's but for the length of ``axis``. ``used`` names
-        another axis and how much of it has a meaning: the rest need not be copied, and on the CPU,
-        where untouched pages cost nothing, is not; there the shapes may differ in that axis too.
+        The target begins at byte ``offset`` of its memory. Its shape equals the source's but for
+        the length of ``axis``. ``used`` names another axis and how much of it has a meaning: the
+        rest need not be copied, and on the CPU, where untouched pages cost nothing, is not; there
+        the shapes may differ in that axis too.
         """
         picked = np.asarray(indices, np.int64)
         if self.kind == "cpu":
-            array, out = source[0].array(source[1], item), target[0].array(target[1], item)
+            array = source[0].array(source[1], item)
+            out = target[0].array(target[1], item, offset)
             if used is None:
                 np.take(array, picked, axis, out=out, mode="clip")
             else:
                 part = (slice(None),) * used[0] + (slice(used[1]),)
                 out[part] = np.take(array[part], picked, axis)
         else:
-            self.take_by_graph(source, target, axis, picked, item)
+            self.take_by_graph(source, target, axis, picked, item, offset)
 
     def take_by_graph(
         self,
@@ -121,6 +129,7 @@ class Device:
         axis: int,
         picked: NDArray[np.int64],
         item: int,
+        offset: int = 0,
     ) -> None:
         """:meth:`take` by a graph of one node, which works on any device."""
         key = (axis, item)
@@ -132,7 +141,7 @@ class Device:
         place = (self.kind, self.index, WORDS[item])
         binding.bind_input("data", *place, list(source[1]), source[0].pointer)
         binding.bind_cpu_input("indices", picked)
-        binding.bind_output("out", *place, list(target[1]), target[0].pointer)
+        binding.bind_output("out", *place, list(target[1]), target[0].pointer + offset)
         session.run(binding, Cancel())
 
 

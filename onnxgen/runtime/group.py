@@ -14,7 +14,6 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnxgen.graph.decoder import DecoderGraph, Logits, Mode
 from onnxgen.graph.shapes import ITEM_BYTES
@@ -23,14 +22,13 @@ from onnxgen.runtime.caches import Cache, InPlaceCache, Ints, Layout, new_cache
 from onnxgen.runtime.device import Memory
 from onnxgen.runtime.encoder import Encoded
 from onnxgen.runtime.feeds import feeds
+from onnxgen.runtime.kept import Floats, Part, floats
 from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.steady import Steady
 from onnxgen.runtime.watch import Watch
 
 if TYPE_CHECKING:
     from onnxgen.runtime.decoder import DecoderModel
-
-Floats = NDArray[np.float32]
 
 # Logits of a whole prompt are (B,S,V) and only each row's last is read, so a long prompt runs in
 # pieces whose logits stay below this.
@@ -78,16 +76,28 @@ class Group:
 
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
-        if tokens.shape[1] == 1:
-            return self._run(tokens, lengths)
-        if len(self.rows) > 1 and self._row_by_row(lengths):
-            logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
-            for row, group, own, count in self._singly(tokens, lengths):
-                logits[row] = group.run(own, count)[0]
-            return logits
-        for _, own, counts in self._pieces(tokens, lengths):
-            logits = self._run(own, counts)
+        parts = self.keep(tokens, lengths)
+        if len(parts[0][0]) == len(self.rows):
+            return self._floats(parts[0][1], (len(self.rows), self.vocab_size))
+        logits = np.zeros((len(self.rows), self.vocab_size), np.float32)
+        for rows, memory in parts:
+            logits[rows] = self._floats(memory, (len(rows), self.vocab_size))
         return logits
+
+    def keep(self, tokens: Ints, lengths: Ints) -> list[Part]:
+        """Likewise, left where they are: packed, of all rows or of each row with tokens."""
+        every = np.arange(len(self.rows))
+        if tokens.shape[1] == 1:
+            return [(every, self._run(tokens, lengths))]
+        if len(self.rows) > 1 and self._row_by_row(lengths):
+            return [
+                (every[row : row + 1], memory)
+                for row, group, own, count in self._singly(tokens, lengths)
+                for _, memory in group.keep(own, count)
+            ]
+        for _, own, counts in self._pieces(tokens, lengths):
+            memory = self._run(own, counts)
+        return [(every, memory)]
 
     def next(self, token: Ints) -> Floats:
         """Logits (1,V) after one more ``token`` (1,1) of a single row, see :class:`Steady`."""
@@ -187,26 +197,27 @@ class Group:
             columns = np.minimum(starts[:, None] + np.arange(stop - start), new - 1)
             yield starts, np.take_along_axis(tokens, columns, axis=1), counts
 
-    def _run(self, tokens: Ints, lengths: Ints) -> Floats:
-        """Logits (b,V) of one run."""
+    def _run(self, tokens: Ints, lengths: Ints) -> Memory:
+        """The memory of one run's logits (b,V)."""
         layout, memory, shape = self.forward(tokens, lengths)
         rows, columns, vocab = shape
         watch = self._watch
         if watch is not None and watch.back is not None and not layout.columns:
             back = np.maximum(layout.last - watch.back, 0)
-            watch.keep_logits(self.rows, self._columns(memory, shape, back))
+            kept = self._columns(memory, shape, back)
+            watch.keep_logits(self.rows, self._floats(kept, (rows, vocab)))
         if columns == 1:
-            return self._floats(memory, (rows, vocab))
+            return memory
         return self._columns(memory, shape, layout.last)
 
-    def _columns(self, memory: Memory, shape: tuple[int, int, int], columns: Ints) -> Floats:
-        """Logits (b,V) of one of the columns of each row of ``memory``, of ``shape`` (b,S,V)."""
+    def _columns(self, memory: Memory, shape: tuple[int, int, int], columns: Ints) -> Memory:
+        """The logits (b,V) of one of the columns of each row of ``memory``, of shape (b,S,V)."""
         rows, width, vocab = shape
         device, item = self.model.device, ITEM_BYTES[self.graph.logits.dtype]
         picked = device.memory(rows * vocab * item)
         indices = np.arange(rows) * width + columns
         device.take((memory, (rows * width, vocab)), (picked, (rows, vocab)), 0, indices, item)
-        return self._floats(picked, (rows, vocab))
+        return picked
 
     def forward(
         self, tokens: Ints, lengths: Ints, every: bool = False
@@ -269,8 +280,4 @@ class Group:
 
     def _floats(self, memory: Memory, shape: tuple[int, ...]) -> Floats:
         """``memory`` as float32 on the host."""
-        dtype = self.graph.logits.dtype
-        words = memory.host(shape, ITEM_BYTES[dtype])
-        if dtype == "bfloat16":  # the upper half of a float32
-            return (words.astype(np.uint32) << 16).view(np.float32)
-        return words.view(dtype).astype(np.float32, copy=False)
+        return floats(memory, shape, self.graph.logits.dtype)

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxgen.runtime.device import Device, Memory
+from onnxgen.runtime.device import Device
+from onnxgen.runtime.kept import Floats, Ints, KeptLogits
 from onnxgen.runtime.selection_graph import FLOAT, SelectionSpec, selection_graph
 from onnxgen.runtime.session import Cancel, Session
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 
 # Sessions that a model keeps; a server's callers may each ask for a temperature of their own.
@@ -27,18 +26,19 @@ class Choice:
     """What was chosen for each row.
 
     ``tokens`` (B,) mean nothing where ``best`` (B,), the best score, is not finite: NaN where any
-    score is, -inf where all tokens are banned. ``logprobs`` (B,) and ``norms`` (B,), which scores
-    less are log-probabilities, if asked for; likewise the best ``scores`` (B,K) in falling order
-    with their ``ids`` (B,K). A row has ``open`` (B,) scores that are not banned, maybe more than K.
+    score is, -inf where all tokens are banned. If asked for, and else empty: the tokens' scores
+    ``chosen`` (B,), and ``norms`` (B,), which taken off make scores log-probabilities; the best
+    ``scores`` (B,K) in falling order with their ``ids`` (B,K), and how many of a row's are ``open``
+    (B,), not banned, maybe more than K.
     """
 
     tokens: Ints
     best: Floats
-    logprobs: Floats | None
-    norms: Floats | None
-    ids: Ints | None
-    scores: Floats | None
-    open: Ints | None
+    chosen: Floats
+    norms: Floats
+    ids: Ints
+    scores: Floats
+    open: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class BeamChoice:
 
     ``places`` (I,K) are beam × V + token, in falling order of their ``sums`` (I,K), or if drawn in
     the order of the draws. ``scores`` (I,K) are the sums without what the beams had before,
-    ``best`` (I,) is the best sum as in :class:`Choice`, ``norms`` (B,) likewise.
+    ``best`` (I,) is the best sum as in :class:`Choice`, ``norms`` (I,N) likewise.
     """
 
     places: Ints
@@ -74,6 +74,7 @@ class Selector:
         self._session = session or new_session(spec, device, vocab_size, elem_type)
         self._io = self._session.ort.io_binding()
         self._inputs = frozenset(self._session.inputs) - {"logits"}
+        self._cancel = Cancel()  # runs are short; the decoder's end when they are cancelled
         self._arrays: dict[str, NDArray[Any]] = {}  # bound ones must live on
 
     @property
@@ -83,66 +84,62 @@ class Selector:
 
     def choose(
         self,
-        logits: Memory,
-        rows: int,
+        logits: KeptLogits,
         *,
         ids: Ints | None = None,
         lengths: Ints | None = None,
         flags: Mapping[str, Bools] | None = None,
         noise: Floats | None = None,
-        cancel: Cancel | None = None,
     ) -> Choice:
-        """The tokens of ``rows`` rows, B, of ``logits`` (B,V), packed.
+        """The tokens of the rows of ``logits`` (B,V).
 
         Of ``ids`` (B,L) row i's first ``lengths[i]`` count. ``flags`` are (B,), one for each that
         the spec's steps name. ``noise`` (B,V) holds draws of the unit exponential distribution.
         """
-        told = self._run(logits, rows, ids, lengths, flags, {"noise": noise}, cancel)
+        told = self._run(logits, ids, lengths, flags, {"noise": noise})
+        nothing = np.empty((logits.rows, 0), np.float32)
         return Choice(
-            tokens=told["tokens"][:, 0],
-            best=told["best"][:, 0],
-            logprobs=told["logprobs"][:, 0] if "logprobs" in told else None,
-            norms=told["norms"][:, 0] if "norms" in told else None,
-            ids=told.get("best_ids"),
-            scores=told.get("scores"),
-            open=told["open"][:, 0] if "open" in told else None,
+            tokens=told["tokens"].ravel(),
+            best=told["best"].ravel(),
+            chosen=told.get("chosen", nothing).ravel(),
+            norms=told.get("norms", nothing).ravel(),
+            ids=told.get("best_ids", nothing.astype(np.int64)),
+            scores=told.get("scores", nothing),
+            open=told.get("open", nothing).ravel(),
         )
 
     def candidates(
         self,
-        logits: Memory,
+        logits: KeptLogits,
         running: Floats,
         *,
         ids: Ints | None = None,
         lengths: Ints | None = None,
         flags: Mapping[str, Bools] | None = None,
         noise: Floats | None = None,
-        cancel: Cancel | None = None,
     ) -> BeamChoice:
         """The candidates of each prompt from ``logits`` (B,V), its beams one after another.
 
-        ``running`` (B,) are the sums of the beams so far, ``noise`` is (I,N×V); for the others see
+        ``running`` (I,N) are the sums of the beams so far, ``noise`` is (I,N×V); for the others see
         :meth:`choose`.
         """
         given = {"noise": noise, "running": running.reshape(-1, 1)}
-        told = self._run(logits, len(running), ids, lengths, flags, given, cancel)
+        told = self._run(logits, ids, lengths, flags, given)
         return BeamChoice(
             places=told["places"],
             sums=told["sums"],
             scores=told["scores"],
-            best=told["best"][:, 0],
-            norms=told["norms"][:, 0] if "norms" in told else None,
+            best=told["best"].ravel(),
+            norms=told["norms"].reshape(running.shape) if "norms" in told else None,
         )
 
     def _run(
         self,
-        logits: Memory,
-        rows: int,
+        logits: KeptLogits,
         ids: Ints | None,
         lengths: Ints | None,
         flags: Mapping[str, Bools] | None,
         given: Mapping[str, Floats | None],
-        cancel: Cancel | None,
     ) -> dict[str, NDArray[Any]]:
         """All outputs by their names."""
         values: dict[str, NDArray[Any] | None] = dict(given)
@@ -152,10 +149,11 @@ class Selector:
         for name in self._inputs:
             self._write(name, values[name])
         place = (self._device.kind, self._device.index, self._elem_type)
-        self._io.bind_input("logits", *place, [rows, self.vocab_size], logits.pointer)
+        shape = [logits.rows, self.vocab_size]
+        self._io.bind_input("logits", *place, shape, logits.memory.pointer)
         for name in self._session.outputs:
             self._io.bind_output(name)  # anew on the host: what the last run gave is the caller's
-        self._session.run(self._io, cancel or Cancel())
+        self._session.run(self._io, self._cancel)
         outputs = self._io.get_outputs()
         return {
             name: value.numpy() for name, value in zip(self._session.outputs, outputs, strict=True)

@@ -293,8 +293,8 @@ class Renormalise:
     """Turns scores into log-probabilities."""
 
     def write(self, nodes: Nodes, scores: str) -> str:
-        """See :class:`Bias`."""
-        return nodes.log_softmax(scores)
+        """See :class:`Bias`. A row of nothing but bans stays what it is."""
+        return nodes.ban(nodes.banned(scores), nodes.log_softmax(scores))
 
 
 SelectionStep = (
@@ -308,7 +308,7 @@ class SelectionSpec:
 
     ``steps`` follow one another. ``draws``: noise is an input, and the race of the exponential
     distribution chooses instead of the best score. ``candidates``: how many of the best scores,
-    with their ids, are told. ``logprobs``: whether log-probabilities are.
+    with their ids, are told. ``logprobs``: whether what turns scores into log-probabilities is.
 
     ``beams`` above 0: the steps act on log-probabilities, and of each prompt's N × V sums with
     what its beams had before, ``candidates`` are chosen.
@@ -350,9 +350,8 @@ def _tell_rows(nodes: Nodes, spec: SelectionSpec, scores: str) -> None:
     nodes.output("tokens", tokens, INT64, ("B", 1))
     nodes.output("best", peak, FLOAT, ("B", 1))
     if spec.logprobs:
-        norms = nodes.normaliser(scores)
-        nodes.output("logprobs", nodes.op("Sub", nodes.at(scores, tokens), norms), FLOAT, ("B", 1))
-        nodes.output("norms", norms, FLOAT, ("B", 1))
+        nodes.output("chosen", nodes.at(scores, tokens), FLOAT, ("B", 1))
+        nodes.output("norms", nodes.normaliser(scores), FLOAT, ("B", 1))
     if spec.candidates:
         values, ids = nodes.top(scores, min(spec.candidates, vocab))
         nodes.output("best_ids", ids, INT64, ("B", "K"))

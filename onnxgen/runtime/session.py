@@ -76,7 +76,9 @@ class Cancel:
             return self._options
         with self._lock:
             if self._options is None:
-                self._options = require_onnxruntime().RunOptions()
+                from onnxruntime import RunOptions  # what runs was loaded: it is there
+
+                self._options = RunOptions()
                 self._options.log_severity_level = 4  # what fails is raised, not logged
                 # Without this entry each run costs a caught C++ exception, a quarter of a
                 # millisecond; -1 means that no graph is to be captured.

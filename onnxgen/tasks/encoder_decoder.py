@@ -29,7 +29,12 @@ class EncoderDecoder:
     """
 
     def __init__(
-        self, files: ModelFiles, *, device: str = "cpu", threads: int | None = None
+        self,
+        files: ModelFiles,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        selection: str | None = None,
     ) -> None:
         self.files = files
         config = graph_config(files)
@@ -41,6 +46,7 @@ class EncoderDecoder:
             encoded=True,
             device=device,
             threads=threads,
+            selection=selection,
         )
         encoder = EncoderGraph.load(files.graphs["encoder"])
         self.encoder = EncoderModel(encoder, device=device, threads=threads)

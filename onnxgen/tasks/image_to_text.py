@@ -24,9 +24,14 @@ class ImageToText(EncoderDecoder):
     """An image encoder with its decoder: ViT-GPT2, TrOCR, Donut, Nougat and their like."""
 
     def __init__(
-        self, files: ModelFiles, *, device: str = "cpu", threads: int | None = None
+        self,
+        files: ModelFiles,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        selection: str | None = None,
     ) -> None:
-        super().__init__(files, device=device, threads=threads)
+        super().__init__(files, device=device, threads=threads, selection=selection)
         if len(self.encoder.graph.main.shape) != 4:
             raise UnsupportedModelError(
                 f"the encoder of {files.source} takes {self.encoder.graph.main.name}",

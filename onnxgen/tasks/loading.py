@@ -27,6 +27,7 @@ NAMES = {
     "document-question-answering": "image-to-text",
     "automatic-speech-recognition": "speech-to-text",
 }
+SELECTIONS = ("onnx", "numpy")
 
 
 class Options(TypedDict, total=False):
@@ -35,6 +36,7 @@ class Options(TypedDict, total=False):
     dtype: str | Mapping[str, str] | None
     device: str
     threads: int | None
+    selection: str | None
     revision: str | None
     token: str | bool | None
     offline: bool | None
@@ -69,6 +71,7 @@ def load(
     dtype: str | Mapping[str, str] | None = None,
     device: str = "cpu",
     threads: int | None = None,
+    selection: str | None = None,
     revision: str | None = None,
     token: str | bool | None = None,
     offline: bool | None = None,
@@ -83,6 +86,8 @@ def load(
         dtype: like the suffix of ``model``, or a map from file base names to dtypes.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: threads within an operator; None leaves it to ONNX Runtime (all cores).
+        selection: ``onnx`` chooses tokens by a graph where the logits are, as far as a request's
+            options allow; ``numpy`` on the host. None: ``onnx`` on cuda, ``numpy`` on cpu.
         revision, token, offline: for Hub repositories.
 
     Raises:
@@ -93,6 +98,8 @@ def load(
         raise OptionError.unknown(asked, {*TASKS, *NAMES}, "task")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise OptionError(f"threads is {threads!r}", wanted="a whole number of 1 or more")
+    if selection not in (None, *SELECTIONS):
+        raise OptionError(f"selection is {selection!r}", wanted=" or ".join(SELECTIONS))
     files = resolve(model, dtype=dtype, revision=revision, token=token, offline=offline)
     found = task_of(files)
     if asked not in (None, found):
@@ -101,7 +108,7 @@ def load(
             wanted=f"a model for {asked}",
             do=f"load it with task={found!r}, or without one",
         )
-    return TASKS[found](files, device=device, threads=threads)
+    return TASKS[found](files, device=device, threads=threads, selection=selection)
 
 
 def task_of(files: ModelFiles) -> str:

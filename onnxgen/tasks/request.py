@@ -28,6 +28,7 @@ from onnxgen.runtime.encoder import Encoding
 from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.watch import Watch
 from onnxgen.tasks.cache import Cache
+from onnxgen.tasks.selected import Selection
 from onnxgen.text.stream import TextStream
 from onnxgen.text.token_bytes import token_bytes
 from onnxgen.text.tokenizer import Tokenizer
@@ -120,6 +121,7 @@ class Request:
             prefix_allowed_tokens_fn=functions.prefix_allowed_tokens_fn,
         )
         self._beam_options = self._new_beam_options() if self.beams > 1 else None
+        self.selection = self._new_selection()
         self.rows = self._new_rows()
         if functions.cache is not None and (source or len(self.rows) > 1 or self.beams > 1):
             what = "an encoder" if source else "several rows"
@@ -274,6 +276,17 @@ class Request:
             stop_ids=self._stop_ids,
         )
 
+    def _new_selection(self) -> Selection:
+        names = ("logits_processor", "prefix_allowed_tokens_fn")
+        return Selection(
+            self._model,
+            self.config,
+            stop_ids=self._stop_ids,
+            beam_options=self._beam_options,
+            others=[name for name in names if getattr(self._functions, name)]
+            + ["the task's own rules"] * bool(self._extras.rules or self._extras.heat != 1),
+        )
+
     def _new_rows(self) -> list[Row]:
         copies = 1 if self.beams > 1 else self.copies
         return [
@@ -289,7 +302,7 @@ class Request:
         return Sequences(prompts, ends, samples, self._encoder_ids or self._prompts)
 
     def _new_chooser(self) -> Chooser:
-        return Chooser(
+        return self.selection.chooser(
             self._sequences(),
             self._processors,
             self._sampler,
@@ -328,7 +341,7 @@ class Request:
 
     def _guided(self, decoder: Decoder) -> Steps:
         if self._guidance is None:
-            return decoder
+            return self.selection.steps(decoder)
         negatives = self._functions.negative_prompt_ids
         longest = max(map(len, negatives)) if negatives else 1
         other = self._model.start(longest + max(self._budgets) - 1)
@@ -347,6 +360,7 @@ class Request:
             keep_scores=bool(self.config.output_scores),
             logprobs=bool(self.config.logprobs),
             clock=self.clock,
+            propose=self.selection.proposer(self._sampler),
         )
 
     def _outcome(self) -> Step:

@@ -3,7 +3,7 @@
 Letters: B rows, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,14 +47,19 @@ class Plan:
     spec: SelectionSpec
     flags: Mapping[str, Flag]
 
+    def inputs(self, seqs: Sequences) -> dict[str, Any]:
+        """What a selector is to know of the rows, as its keywords."""
+        flags = {name: flag(seqs) for name, flag in self.flags.items()}
+        return {"ids": seqs.ids, "lengths": seqs.lengths, "flags": flags}
 
-def why_not(config: GenerationConfig, *, functions: bool = False) -> str | None:
+
+def why_not(config: GenerationConfig, others: Sequence[str] = ()) -> str | None:
     """The option of the complete ``config`` that only the host can carry out; None if none is.
 
-    ``functions``: whether the caller brings processors of its own.
+    ``others`` are names of what acts on scores beside it, which the host can only.
     """
-    if functions:
-        return "logits_processor or prefix_allowed_tokens_fn"
+    if others:
+        return others[0]
     for name, off in HOST_ONLY.items():
         if getattr(config, name) not in (None, off):
             return name
@@ -88,7 +93,7 @@ def plan(
         spec = SelectionSpec(
             steps=found,
             draws=sampling,
-            candidates=beam_options.candidates,
+            candidates=min(beam_options.candidates, beam_options.num_beams * vocab_size),
             logprobs=bool(config.logprobs),
             beams=beam_options.num_beams,
         )

@@ -21,9 +21,14 @@ class SpeechToText(EncoderDecoder):
     """A speech encoder and its decoder: Whisper and its like hear spectrograms, Moonshine waves."""
 
     def __init__(
-        self, files: ModelFiles, *, device: str = "cpu", threads: int | None = None
+        self,
+        files: ModelFiles,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        selection: str | None = None,
     ) -> None:
-        super().__init__(files, device=device, threads=threads)
+        super().__init__(files, device=device, threads=threads, selection=selection)
         config = files.json("preprocessor_config.json") or files.json("processor_config.json")
         if not config:
             raise ModelFileError(

@@ -25,7 +25,12 @@ class TextGeneration:
     """
 
     def __init__(
-        self, files: ModelFiles, *, device: str = "cpu", threads: int | None = None
+        self,
+        files: ModelFiles,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        selection: str | None = None,
     ) -> None:
         self.files = files
         config = graph_config(files)
@@ -41,6 +46,7 @@ class TextGeneration:
             else None,
             device=device,
             threads=threads,
+            selection=selection,
         )
         self.defaults = generation_defaults(files)
         self._context = context_length(files)

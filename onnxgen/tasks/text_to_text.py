@@ -20,9 +20,14 @@ class TextToText(EncoderDecoder):
     """A text encoder with its decoder: T5, BART, Marian, M2M100, NLLB and their like."""
 
     def __init__(
-        self, files: ModelFiles, *, device: str = "cpu", threads: int | None = None
+        self,
+        files: ModelFiles,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        selection: str | None = None,
     ) -> None:
-        super().__init__(files, device=device, threads=threads)
+        super().__init__(files, device=device, threads=threads, selection=selection)
         if not self.encoder.graph.takes_ids:
             raise UnsupportedModelError(
                 f"the encoder of {files.source} takes {self.encoder.graph.main.name}",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onnxgen.audio.alignment import along, median_filter, token_times, warp
-from onnxgen.errors import LogitsError
+from onnxgen.errors import LogitsError, OptionError
 
 
 def slow_warp(costs):
@@ -153,6 +153,12 @@ def test_attention_that_is_not_finite_is_refused():
     weights[0, 1, 3] = np.nan
     with pytest.raises(LogitsError, match="not finite"):
         token_times(weights, 0)
+
+
+@pytest.mark.parametrize("width", [0, 4, -1])
+def test_medians_have_an_odd_width(width):
+    with pytest.raises(OptionError, match="odd"):
+        token_times(steps_of([0, 10], 30), 0, median_width=width)
 
 
 def test_beams_are_followed_through_the_steps():

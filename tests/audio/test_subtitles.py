@@ -113,6 +113,19 @@ def test_what_is_not_known_is_not_in_the_json():
     )
 
 
+def test_a_segment_in_another_language_says_so():
+    segments = (Segment(0.0, 1.0, " a", language="en"), Segment(1.0, 2.0, " b", language="fr"))
+    found = json.loads(render(said(*segments, language="en"), "json"))
+    assert [segment.get("language") for segment in found["segments"]] == [None, "fr"]
+
+
+def test_a_long_pause_is_from_one_start_to_the_next():
+    words = (Word(" a", 0.0, 0.5), Word(" b", 3.0, 4.0), Word(" c", 6.1, 6.2))
+    layout = Layout(max_line_width=20, max_line_count=2)
+    text = render(said(Segment(0.0, 6.2, " a b c", words=words)), "vtt", layout)
+    assert text == "WEBVTT\n\n00:00.000 --> 00:04.000\na b\n\n00:06.100 --> 00:06.200\nc\n\n"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -128,9 +128,28 @@ def test_stats_go_to_stderr(capsys):
     number = r"[\d.,]+"
     pattern = (
         rf"32 tokens, {number} tok/s after the first, first token {number} ms, "
-        rf"1 prompt tokens, peak memory {number} [MG]B\n"
+        rf"1 prompt tokens, peak memory {number} [MG]B, selection by numpy\n"
     )
     assert re.fullmatch(pattern, err)
+
+
+@pytest.mark.parametrize(
+    ("options", "by"),
+    [
+        ([], "onnx"),
+        (["--num-beams", "2"], "onnx"),
+        (["--no-repeat-ngram-size", "3"], "numpy (because of no_repeat_ngram_size)"),
+    ],
+)
+def test_stats_tell_what_chose_the_tokens(capsys, options, by):
+    command = ["generate", MODEL, Z, "--stats", "--selection", "onnx", *options, *LENGTH]
+    assert main(command) == 0
+    assert capsys.readouterr().err.endswith(f", selection by {by}\n")
+
+
+def test_other_selections_are_refused(capsys):
+    assert main(["generate", MODEL, Z, "--selection", "torch"]) == 2
+    assert "selection is 'torch'" in capsys.readouterr().err
 
 
 def test_it_says_which_dtype_it_took(capsys):

@@ -8,6 +8,7 @@ from onnxgen import __version__
 from onnxgen.cli import main
 from tests.cli.running import python
 
+COMMANDS = ["generate", "chat", "transcribe", "caption", "inspect", "download"]
 HEAVY = ["numpy", "onnx", "onnxruntime", "tokenizers", "huggingface_hub", "jinja2", "tqdm"]
 
 
@@ -37,11 +38,11 @@ def test_help_is_quick():
 def test_help_shows_every_command_and_examples(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    for word in ("generate", "chat", "transcribe", "caption", "inspect", "download", "examples:", "owner/name"):
+    for word in (*COMMANDS, "examples:", "owner/name"):
         assert word in out
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "transcribe", "caption", "inspect", "download"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_with_examples(command, capsys):
     assert main([command, "--help"]) == 0
     out = capsys.readouterr().out

@@ -4,19 +4,33 @@ A batch is compared with transformers' runs of its prompts one by one, since the
 batch do not stop by themselves.
 """
 
+import random
 from collections import Counter
+from functools import cache
 from itertools import product
 
 import numpy as np
 import pytest
 
+import onnxgen
 from onnxgen.generation.beams import BeamOptions, beam_search
 from onnxgen.generation.sequences import Sequences
+from tests.fixture_models import FIXTURES
 
 pytestmark = pytest.mark.oracle
 
 PROMPTS = ([5, 17, 3, 22], [9, 31])
 NEW = 12
+SEEDS = 6
+GRID = tuple(product((1, 2, 3), (2, 3, 5), (-1.0, 0.0, 1.0, 2.0), (False, True, "never")))
+
+# An export of each cache mode, with the family and the seed of its weights.
+EXPORTS = {
+    "in_place": ("genai-llama", "llama", 0),
+    "append": ("llama", "llama", 0),
+    "none": ("llama-nocache", "llama", 0),
+    "grow": ("mpt", "mpt", 1),
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +40,7 @@ def oracle():
     return torch_steps
 
 
-def expected(oracle, model, prompt, **keywords):
+def expected(model, prompt, **keywords):
     """What transformers says of one prompt: for each sequence tokens, indices, score, transitions;
     and the scores of all steps."""
     import torch
@@ -56,14 +70,26 @@ def expected(oracle, model, prompt, **keywords):
     return answers, [step.numpy() for step in out.scores]
 
 
-def likely_stops(oracle, model):
+def likely_stops(model, prompts):
     """Three ids that come often, behind the start, in what the model says without stops."""
     counts = Counter()
-    for prompt in PROMPTS:
+    for prompt in prompts:
         free = {"num_beams": 5, "num_return_sequences": 5, "max_new_tokens": NEW}
-        for tokens, *_ in expected(oracle, model, prompt, **free)[0]:
+        for tokens, *_ in expected(model, prompt, **free)[0]:
             counts.update(tokens[3:])
     return [token for token, _ in counts.most_common(4)[1:]]
+
+
+def asked(case, likely):
+    """The options of a case of the grid."""
+    count, beams, penalty, early = case
+    return {
+        "num_beams": beams,
+        "num_return_sequences": beams,
+        "length_penalty": penalty,
+        "early_stopping": early,
+        "eos_token_id": likely[:count],
+    }
 
 
 def check(found, answers, steps):
@@ -78,35 +104,90 @@ def check(found, answers, steps):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_the_grid(oracle, seed):
     model, known, lengths = oracle.tiny_model(seed), {}, Counter()
-    likely = likely_stops(oracle, model)
-    grid = product((1, 2, 3), (2, 3, 5), (-1.0, 0.0, 1.0, 2.0), (False, True, "never"))
-    for count, beams, penalty, early in grid:
-        stops = likely[:count]
-        options = BeamOptions(
-            num_beams=beams,
-            num_return_sequences=beams,
-            length_penalty=penalty,
-            early_stopping=early,
-            stop_ids=frozenset(stops),
-        )
+    likely = likely_stops(model, PROMPTS)
+    for case in GRID:
+        keywords = asked(case, likely)
+        stops = frozenset(keywords["eos_token_id"])
+        rest = {name: value for name, value in keywords.items() if name != "eos_token_id"}
+        options = BeamOptions(**rest, stop_ids=stops)
         sequences = Sequences(PROMPTS, [len(p) + NEW for p in PROMPTS])
         results = beam_search(oracle.TorchSteps(model, known), sequences, options, keep_scores=True)
         for found, prompt in zip(results, PROMPTS, strict=True):
-            answers, steps = expected(
-                oracle,
-                model,
-                prompt,
-                num_beams=beams,
-                num_return_sequences=beams,
-                length_penalty=penalty,
-                early_stopping=early,
-                eos_token_id=stops,
-                max_new_tokens=NEW,
-            )
+            answers, steps = expected(model, prompt, max_new_tokens=NEW, **keywords)
             check(found, answers, steps)
             lengths.update(len(tokens) for tokens, *_ in answers)
     assert lengths.total() - lengths[NEW] > 200  # the grid is about ends, so they must occur
     assert len(lengths) > 4
+
+
+class Told:
+    """What transformers says of prompts of one fixture's weights, asked for once."""
+
+    def __init__(self, family, seed):
+        from scripts.oracle.expectations import make_model
+        from scripts.oracle.families import FAMILIES
+
+        self.model, self.known = make_model(FAMILIES[family], seed), {}
+        self.model.generation_config.eos_token_id = None
+        rng = np.random.default_rng(1)
+        self.prompts = [
+            [rng.integers(3, 288, size).tolist() for size in (4, 2)] for _ in range(SEEDS)
+        ]
+
+    def likely(self, number):
+        key = (number,)
+        if key not in self.known:
+            self.known[key] = likely_stops(self.model, self.prompts[number])
+        return self.known[key]
+
+    def answers(self, number, case):
+        """Of both prompts of a pair."""
+        if (number, case) not in self.known:
+            keywords = asked(case, self.likely(number)) | {"max_new_tokens": NEW}
+            self.known[number, case] = [
+                expected(self.model, prompt, **keywords)[0] for prompt in self.prompts[number]
+            ]
+        return self.known[number, case]
+
+
+@pytest.fixture(scope="module")
+def told():
+    return cache(Told)
+
+
+def check_export(told, mode, cases):
+    """By either selection; ``cases`` are numbers of prompts with a case of the grid each."""
+    folder, family, seed = EXPORTS[mode]
+    path, by = FIXTURES / "models" / folder, told(family, seed)
+    models = [onnxgen.load(path, selection=how, threads=1) for how in ("numpy", "onnx")]
+    assert models[0].model.graph.mode.name.lower() == mode
+    for number, case in cases:
+        keywords = asked(case, by.likely(number)) | {"max_new_tokens": NEW}
+        expected_ones = by.answers(number, case)
+        for model in models:
+            found = model.generate(by.prompts[number], **keywords)
+            for own, right in zip(found, expected_ones, strict=True):
+                check_generations(own, right)
+
+
+def check_generations(found, answers):
+    for own, (tokens, indices, score, moves) in zip(found, answers, strict=True):
+        assert list(own.tokens) == tokens
+        assert list(own.beam_indices) == indices
+        assert own.sequence_score == pytest.approx(score, abs=1e-4, rel=1e-4)
+        np.testing.assert_allclose(own.transition_scores, moves, atol=1e-4)
+
+
+@pytest.mark.timeout(3600)
+def test_the_whole_grid_on_an_export_that_writes_in_place(told):
+    check_export(told, "in_place", product(range(SEEDS), GRID))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", ["append", "grow", "none"])
+def test_a_sample_of_108_of_the_grids_648_on_an_export(told, mode):
+    every = list(product(range(SEEDS), GRID))
+    check_export(told, mode, random.Random(2).sample(every, 108))

@@ -40,3 +40,14 @@ def test_only_what_is_used_is_copied_into_more_room(device):
     copied = target.array((3, 6, 2), 4)
     np.testing.assert_array_equal(copied[:, :3], values[ROWS, :3])
     assert not copied[:, 3:].any()
+
+
+@pytest.mark.parametrize("by_graph", [False, True])
+def test_a_copy_may_begin_within_its_target(device, by_graph):
+    values = np.arange(1, 7, dtype=np.uint32).reshape(3, 2)
+    target = device.memory(5 * 2 * 4)
+    take = device.take_by_graph if by_graph else device.take
+    ends = (filled(device, values), (3, 2)), (target, (2, 2))
+    take(*ends, 0, np.array([2, 0]), 4, offset=2 * 2 * 4)
+    expected = [[0, 0], [0, 0], [5, 6], [1, 2], [0, 0]]
+    assert target.host((5, 2), 4).tolist() == expected

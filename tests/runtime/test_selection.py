@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from onnxgen.runtime.device import Device, Memory
+from onnxgen.runtime.device import Device
+from onnxgen.runtime.kept import KeptLogits
 from onnxgen.runtime.selection import KEPT, Selector, Selectors, placed
 from onnxgen.runtime.selection_graph import (
     Ban,
@@ -24,10 +25,12 @@ DEVICE = Device()
 BAN = -np.inf
 
 
-def memory(values: np.ndarray) -> Memory:
+def kept(values: np.ndarray, dtype: str = "") -> KeptLogits:
+    """``values`` (B,V) as a decoder keeps them."""
     held = DEVICE.memory(values.nbytes)
     held.array((values.nbytes,), 1)[:] = np.ascontiguousarray(values).view(np.uint8).ravel()
-    return held
+    rows, vocab = values.shape
+    return KeptLogits(held, rows, DEVICE, vocab, dtype or str(values.dtype))
 
 
 def logs(*shares: float) -> list[float]:
@@ -41,8 +44,7 @@ def after(*steps, scores, ids=None, **flags) -> list[float]:
     lengths = None if ids is None else np.array([len(ids)])
     given = {name: np.array([value]) for name, value in flags.items()}
     found = Selector(spec, DEVICE, len(scores)).choose(
-        memory(np.array([scores], np.float32)),
-        1,
+        kept(np.array([scores], np.float32)),
         ids=None if ids is None else np.array([ids]),
         lengths=lengths,
         flags=given,
@@ -55,7 +57,7 @@ def after(*steps, scores, ids=None, **flags) -> list[float]:
 
 def test_greedy_takes_the_first_of_equals():
     logits = np.array([[1, 3, 3, 2], [0, 0, 0, 0]], np.float32)
-    found = Selector(SelectionSpec(), DEVICE, 4).choose(memory(logits), 2)
+    found = Selector(SelectionSpec(), DEVICE, 4).choose(kept(logits))
     assert found.tokens.tolist() == [1, 0]
     assert found.best.tolist() == [3, 0]
 
@@ -114,17 +116,17 @@ def test_the_race_is_won_by_the_largest_quotient():
     logits = np.array([logs(0.5, 0.3, 0.2, 0), logs(0.5, 0.3, 0.2, 0)], np.float32)
     noise = np.array([[1, 0.5, 1, 1e-9], [1, 1, 0.1, 1e-9]], np.float32)
     selector = Selector(SelectionSpec(draws=True, logprobs=True), DEVICE, 4)
-    found = selector.choose(memory(logits), 2, noise=noise)
+    found = selector.choose(kept(logits), noise=noise)
     assert found.tokens.tolist() == [1, 2]  # 0.6 of 0.5, 0.6, 0.2; 2 of 0.5, 0.3, 2
-    assert found.logprobs.tolist() == pytest.approx(logs(0.3, 0.2))
+    assert (found.chosen - found.norms).tolist() == pytest.approx(logs(0.3, 0.2))
 
 
 def test_candidates_of_beams():
     """Two prompts of two beams; the best of 2 × 3 sums."""
     logits = np.array([logs(0.5, 0.4, 0.1), logs(0.6, 0.3, 0.1)] * 2, np.float32) + 7
     spec = SelectionSpec(beams=2, candidates=4, logprobs=True)
-    running = np.array(logs(0.5, 0.5) + logs(0.9, 0.1), np.float32)
-    found = Selector(spec, DEVICE, 3).candidates(memory(logits), running)
+    running = np.array([logs(0.5, 0.5), logs(0.9, 0.1)], np.float32)
+    found = Selector(spec, DEVICE, 3).candidates(kept(logits), running)
     assert found.places.tolist() == [[3, 0, 1, 4], [0, 1, 2, 3]]
     expected = [logs(0.3, 0.25, 0.2, 0.15), logs(0.45, 0.36, 0.09, 0.06)]
     np.testing.assert_allclose(found.sums, expected, atol=1e-6)
@@ -138,8 +140,8 @@ def test_beams_draw_without_repetition_and_bans_last():
     logits = np.array([logs(0.5, 0.5, 0), logs(0, 1, 0)], np.float32)
     noise = np.array([[2, 1, 1e-9, 1e-9, 1, 1e-9]], np.float32)
     spec = SelectionSpec(beams=2, candidates=4, draws=True)
-    running = np.array([0, 0], np.float32)
-    found = Selector(spec, DEVICE, 3).candidates(memory(logits), running, noise=noise)
+    running = np.zeros((1, 2), np.float32)
+    found = Selector(spec, DEVICE, 3).candidates(kept(logits), running, noise=noise)
     assert found.places.tolist() == [[4, 1, 0, 2]]
 
 
@@ -150,30 +152,30 @@ def test_scores_that_are_not_finite_show_in_the_best(steps, vocab):
     logits[0, 1] = np.nan
     logits[1, 2] = np.inf
     logits[2] = BAN
-    found = Selector(SelectionSpec(steps=steps), DEVICE, vocab).choose(memory(logits), 4)
+    found = Selector(SelectionSpec(steps=steps), DEVICE, vocab).choose(kept(logits))
     assert np.isnan(found.best[0])
     assert found.best[1:].tolist() == [np.inf, BAN, 0]
     spec = SelectionSpec(steps=steps, beams=1, candidates=2)
-    beams = Selector(spec, DEVICE, vocab).candidates(memory(logits), np.zeros(4, np.float32))
+    beams = Selector(spec, DEVICE, vocab).candidates(kept(logits), np.zeros((4, 1), np.float32))
     assert np.isfinite(beams.best).tolist() == [False, False, False, True]
 
 
 def test_half_precision():
     values = np.array([[0.5, 2.5, -1.0]], np.float32)
     half = Selector(SelectionSpec(), DEVICE, 3, TensorProto.FLOAT16)
-    assert half.choose(memory(values.astype(np.float16)), 1).best.tolist() == [2.5]
+    assert half.choose(kept(values.astype(np.float16))).best.tolist() == [2.5]
     brain = Selector(SelectionSpec(), DEVICE, 3, TensorProto.BFLOAT16)
     words = (values.view(np.uint32) >> 16).astype(np.uint16)
-    assert brain.choose(memory(words), 1).best.tolist() == [2.5]
+    assert brain.choose(kept(words, "bfloat16")).best.tolist() == [2.5]
 
 
 def test_rows_may_come_and_go():
     """And what was told before stays."""
     selector = Selector(SelectionSpec(candidates=1), DEVICE, 3)
-    logits = memory(np.eye(3, dtype=np.float32))
-    first = selector.choose(logits, 3)
-    assert selector.choose(memory(np.array([[0, 5, 0]], np.float32)), 1).tokens.tolist() == [1]
-    assert selector.choose(logits, 2).tokens.tolist() == [0, 1]
+    logits = kept(np.eye(3, dtype=np.float32))
+    first = selector.choose(logits)
+    assert selector.choose(kept(np.array([[0, 5, 0]], np.float32))).tokens.tolist() == [1]
+    assert selector.choose(logits[np.arange(2)]).tokens.tolist() == [0, 1]
     assert first.tokens.tolist() == [0, 1, 2]
     assert first.scores.tolist() == [[1], [1], [1]]
 
@@ -189,12 +191,10 @@ def test_sessions_are_kept_up_to_a_number():
 def test_a_large_vocabulary():
     vocab, rng = 151_936, np.random.default_rng(0)
     logits = rng.normal(0, 3, (2, vocab)).astype(np.float32)
-    held = memory(logits)
-    assert (
-        Selector(SelectionSpec(), DEVICE, vocab).choose(held, 2).tokens == logits.argmax(1)
-    ).all()
+    held = kept(logits)
+    assert (Selector(SelectionSpec(), DEVICE, vocab).choose(held).tokens == logits.argmax(1)).all()
     spec = SelectionSpec(steps=(TopP(0.9),), candidates=8)
-    found = Selector(spec, DEVICE, vocab).choose(held, 2)
+    found = Selector(spec, DEVICE, vocab).choose(held)
     for row, count in zip(logits.astype(np.float64), found.open, strict=True):
         shares = -np.sort(-np.exp(row))
         reached = shares.cumsum() / shares.sum()

@@ -48,9 +48,7 @@ def test_ragged_batch_equals_single_runs(fixture, name, order):
     assert tokens(model, fixture, case, order) == [case["tokens"][i] for i in order]
 
 
-@pytest.mark.parametrize(
-    "fixture", [f for f in MODELS if f.has_pair], ids=lambda f: f.folder.name
-)
+@pytest.mark.parametrize("fixture", [f for f in MODELS if f.has_pair], ids=lambda f: f.folder.name)
 def test_the_pair_equals_the_merged_decoder(fixture, tmp_path):
     model = onnxgen.load(pair_of(fixture.folder, tmp_path))
     assert model.model.later is not model.model.first

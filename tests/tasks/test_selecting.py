@@ -1,5 +1,6 @@
 """Selection by a graph chooses what the processors on the host choose, token for token."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,176 +10,165 @@ from onnxgen.errors import LogitsError
 from onnxgen.generation import config as options
 from onnxgen.generation import pipeline
 from onnxgen.generation.beams import BeamOptions
+from onnxgen.generation.candidates import Proposer
 from onnxgen.generation.choosing import Chooser
 from onnxgen.generation.loop import Row
-from onnxgen.generation.sampling import RowSampler, splitmix
+from onnxgen.generation.sampling import RowSampler
 from onnxgen.generation.sequences import Sequences
-from onnxgen.generation.softmax import log_softmax
 from onnxgen.runtime.device import Device
+from onnxgen.runtime.kept import KeptLogits
 from onnxgen.runtime.selection import Selector
-from onnxgen.tasks.selecting import plan, why_not
+from onnxgen.tasks.selected import SelectedChooser, SelectedProposer
+from onnxgen.tasks.selecting import Plan, plan, why_not
+from tests.tasks.random_options import random_options
 
 DEVICE = Device()
-STEPS = 3
+STEPS, VOCAB = 3, 500
 
 
-def memory(values):
+def kept(values):
     held = DEVICE.memory(values.nbytes)
     held.array(values.shape, 4)[...] = np.ascontiguousarray(values).view(np.uint32)
-    return held
-
-
-def noise(seeds, step, width):
-    """The q of the race of :class:`RowSampler`, for all ids: float32 (R,W)."""
-    keys = []
-    for seed in seeds:
-        generator = np.random.Philox(key=seed)
-        keys.append([generator.random_raw() for _ in range(step)][-1])
-    ids = np.arange(width)
-    words = np.stack([splitmix(key, ids) for key in keys])
-    return -np.log(((words >> np.uint64(12)) + 0.5) * 2.0**-52).astype(np.float32)
-
-
-def random_options(rng, vocab):
-    """Any of the options that the graph knows, each in a third of all cases."""
-
-    def ids(most=40):
-        return rng.choice(vocab, rng.integers(1, most), replace=False).tolist()
-
-    values = {
-        "logit_bias": {i: float(rng.normal(0, 3)) for i in ids()},
-        "sequence_bias": {(i,): float(rng.normal(0, 3)) for i in ids()},
-        "repetition_penalty": float(rng.uniform(0.5, 3)),
-        "bad_words_ids": [[i] for i in ids()],
-        "min_length": int(rng.integers(0, 12)),
-        "min_new_tokens": int(rng.integers(0, 3)),
-        "forced_bos_token_id": int(rng.integers(vocab)),
-        "forced_eos_token_id": ids(3),
-        "suppress_tokens": ids(),
-        "begin_suppress_tokens": ids(),
-        "temperature": float(rng.uniform(0.3, 2)),
-        "top_k": int(rng.integers(1, vocab)),
-        "top_p": float(rng.uniform(0.05, 1)),
-        "min_p": float(rng.uniform(0, 0.3)),
-        "renormalize_logits": True,
-        "logprobs": True,
-    }
-    chosen = {name: value for name, value in values.items() if rng.random() < 0.35}
-    chosen.setdefault("top_k", 0)
-    return {**chosen, "eos_token_id": ids(4)}
+    return KeptLogits(held, len(values), DEVICE, values.shape[1], "float32")
 
 
 def complete(**keywords):
     return options.merge({}, None, keywords)
 
 
-def ragged(rng, rows, vocab):
+def ragged(rng, rows):
     """Prompts, some of a single id, some with ids that are none of the vocabulary."""
-    prompts = [rng.integers(0, vocab + 2, rng.integers(1, 9)).tolist() for _ in range(rows)]
+    prompts = [rng.integers(0, VOCAB + 2, rng.integers(1, 9)).tolist() for _ in range(rows)]
     return prompts, [len(p) + STEPS for p in prompts]
+
+
+def choosers(config, rng, rows):
+    """One on the host, one by the graph, and where that draws from a few one that races all."""
+    sampling, stop_ids = bool(config.do_sample), options.stop_ids(config)
+    prompts, ends = ragged(rng, rows)
+    seeds = rng.integers(1 << 32, size=rows).tolist()
+    processors = pipeline.build(
+        config, sampling=sampling, beams=1, stop_ids=stop_ids, vocab_size=VOCAB
+    )
+    made = plan(config, stop_ids=stop_ids, vocab_size=VOCAB)
+    racing = Plan(replace(made.spec, draws=sampling), made.flags)
+    told = {"logprobs": bool(config.logprobs), "top_logprobs": config.top_logprobs or 0}
+
+    def parts():
+        return Sequences(prompts, ends), processors, RowSampler(seeds) if sampling else None
+
+    by_graph = [
+        SelectedChooser(each, Selector(each.spec, DEVICE, VOCAB), *parts(), **told)
+        for each in (made, racing)
+    ]
+    return (
+        Chooser(*parts(), **told),
+        *by_graph,
+        [Row(i, p, STEPS, stop_ids) for i, p in enumerate(prompts)],
+    )
 
 
 @pytest.mark.filterwarnings("ignore:min_new_tokens is given")
 @pytest.mark.parametrize("case", range(200))
 def test_rows_equal_the_host(case):
     rng = np.random.default_rng(case)
-    vocab, rows, sampling = 500, int(rng.integers(1, 5)), bool(case % 2)
-    config = complete(**random_options(rng, vocab), do_sample=sampling)
-    stop_ids = options.stop_ids(config)
+    rows = int(rng.integers(1, 5))
+    config = complete(**random_options(rng, VOCAB), do_sample=bool(case % 2))
     assert why_not(config) is None
-    processors = pipeline.build(
-        config, sampling=sampling, beams=1, stop_ids=stop_ids, vocab_size=vocab
-    )
-    seeds = rng.integers(1 << 32, size=rows).tolist()
-    prompts, ends = ragged(rng, rows, vocab)
-    chooser = Chooser(
-        Sequences(prompts, ends),
-        processors,
-        RowSampler(seeds) if sampling else None,
-        logprobs=bool(config.logprobs),
-    )
-    made = plan(config, stop_ids=stop_ids, vocab_size=vocab)
-    selector = Selector(made.spec, DEVICE, vocab)
-    racer = Selector(replace(made.spec, draws=sampling), DEVICE, vocab)
-    sampler, seqs = RowSampler(seeds), Sequences(prompts, ends)
-    for step in range(1, STEPS + 1):
-        logits = rng.normal(0, 4, (rows, vocab)).astype(np.float32)
-        given = {
-            "ids": seqs.ids,
-            "lengths": seqs.lengths,
-            "flags": {name: flag(seqs) for name, flag in made.flags.items()},
-            "noise": noise(seeds, step, vocab),
-        }
-        found = selector.choose(memory(logits), rows, **given)
-        live = [Row(i, p, STEPS, stop_ids) for i, p in enumerate(prompts)]
-        if not np.isfinite(found.best).all():  # options that ban all tokens
-            with pytest.raises(LogitsError):
-                chooser(logits, live)
+    host, *by_graph, live = choosers(config, rng, rows)
+    for _ in range(STEPS):
+        logits = rng.normal(0, 4, (len(live), VOCAB)).astype(np.float32)
+        try:
+            tokens = host(logits, live).tolist()
+        except LogitsError as error:  # options that ban all tokens
+            for each in by_graph:
+                with pytest.raises(LogitsError, match=re.escape(str(error))):
+                    each(kept(logits), live)
             return
-        tokens = chooser(logits, live)
-        assert drawn(found, made.spec, sampling, sampler, vocab).tolist() == tokens.tolist()
-        raced = racer.choose(memory(logits), rows, **given)
-        assert raced.tokens.tolist() == tokens.tolist()
-        if config.logprobs:
-            told = [each.logprobs[-1] for each in chooser.told]
-            np.testing.assert_allclose(raced.logprobs, told, rtol=2e-6, atol=1e-5)
-        seqs.append(tokens)
+        for each in by_graph:
+            assert each(kept(logits), live).tolist() == tokens
+        for row, token in zip(live, tokens, strict=True):
+            row.push(token)
+        live = [row for row in live if row.finish_reason is None]
+        if not live:
+            break
+    for each in by_graph:
+        assert each.overflows == 0
+        for own, expected in zip(each.told, host.told, strict=True):
+            same_told(own, expected)
 
 
-def drawn(found, spec, sampling, sampler, vocab):
-    """What the graph chose, or the sampler draws from the candidates that it gave."""
-    if spec.draws or not sampling:
-        return found.tokens
-    assert (found.open <= found.ids.shape[1]).all()
-    scores = np.full((len(found.ids), vocab), -np.inf, np.float32)
-    np.put_along_axis(scores, found.ids, found.scores, axis=1)
-    return sampler.draw(scores, range(len(scores)))
+def same_told(own, expected):
+    close = {"rtol": 2e-6, "atol": 1e-5}
+    np.testing.assert_allclose(own.logprobs, expected.logprobs, **close)
+    if expected.logprobs:
+        np.testing.assert_allclose(own.transitions, expected.transitions, **close)
+    for best, right in zip(own.top_logprobs, expected.top_logprobs, strict=True):
+        assert [i for i, _ in best] == [i for i, _ in right]
+        np.testing.assert_allclose([v for _, v in best], [v for _, v in right], **close)
+
+
+def test_more_open_tokens_than_reach_the_host_are_drawn_from_on_it():
+    """Of 3,000 equal scores top-p 0.9 leaves 2,701; of steep ones a few."""
+    vocab, width = 3000, 1024
+    config = complete(do_sample=True, top_k=0, top_p=0.9, logprobs=True)
+    made = plan(config, stop_ids=frozenset(), vocab_size=vocab)
+    assert made.spec.candidates == width
+    processors = pipeline.build(
+        config, sampling=True, beams=1, stop_ids=frozenset(), vocab_size=vocab
+    )
+    rows = [Row(0, [1], 9, frozenset()), Row(1, [2], 9, frozenset())]
+
+    def parts():
+        return Sequences([[1], [2]], [9, 9]), processors, RowSampler([3, 4])
+
+    selector = Selector(made.spec, DEVICE, vocab)
+    host = Chooser(*parts(), logprobs=True)
+    chooser = SelectedChooser(made, selector, *parts(), logprobs=True)
+    rng = np.random.default_rng(0)
+    for flat in (False, True, False, True):
+        logits = rng.normal(0, 6, (2, vocab)).astype(np.float32)
+        if flat:
+            logits[1] = 0
+        assert chooser(kept(logits), rows).tolist() == host(logits, rows).tolist()
+    assert chooser.overflows == 2
+    for own, expected in zip(chooser.told, host.told, strict=True):
+        same_told(own, expected)
 
 
 @pytest.mark.filterwarnings("ignore:min_new_tokens is given")
 @pytest.mark.parametrize("case", range(100))
 def test_beams_equal_the_host(case):
     rng = np.random.default_rng(1000 + case)
-    vocab, prompts_count, beams = 500, int(rng.integers(1, 4)), int(rng.integers(2, 5))
+    count, beams = int(rng.integers(1, 4)), int(rng.integers(2, 5))
     sampling = bool(case % 2)
-    config = complete(**random_options(rng, vocab), do_sample=sampling, num_beams=beams)
+    config = complete(**random_options(rng, VOCAB), do_sample=sampling, num_beams=beams)
     stop_ids = options.stop_ids(config)
-    chosen = BeamOptions(num_beams=beams, stop_ids=stop_ids)
+    asked = BeamOptions(num_beams=beams, stop_ids=stop_ids)
     processors = pipeline.build(
-        config, sampling=sampling, beams=beams, stop_ids=stop_ids, vocab_size=vocab
+        config, sampling=sampling, beams=beams, stop_ids=stop_ids, vocab_size=VOCAB
     )
-    prompts, ends = ragged(rng, prompts_count, vocab)
-    seqs = Sequences(prompts, ends)
-    seqs.select(np.repeat(np.arange(prompts_count), beams))
+    seqs = Sequences(*ragged(rng, count))
+    seqs.select(np.repeat(np.arange(count), beams))
     if case % 4 < 2:  # beams that have parted
-        seqs.append(rng.integers(0, vocab, len(seqs)))
-    running = -rng.exponential(3, len(seqs)).astype(np.float32)  # (B,)
-    logits = rng.normal(0, 4, (len(seqs), vocab)).astype(np.float32)
-    seeds = rng.integers(1 << 32, size=prompts_count).tolist()
-    scores = log_softmax(logits)
-    for process in processors:
-        process(seqs, scores)
-    sums = (scores + running[:, None]).reshape(prompts_count, -1)  # (I,N×V)
-    if sampling:
-        expected = RowSampler(seeds).draw_several(sums, range(prompts_count), chosen.candidates)
-    else:
-        expected = np.argsort(-sums, axis=1, kind="stable")[:, : chosen.candidates]
-    made = plan(config, stop_ids=stop_ids, vocab_size=vocab, beam_options=chosen)
-    found = Selector(made.spec, DEVICE, vocab).candidates(
-        memory(logits),
-        running,
-        ids=seqs.ids,
-        lengths=seqs.lengths,
-        flags={name: flag(seqs) for name, flag in made.flags.items()},
-        noise=noise(seeds, 1, beams * vocab),
-    )
-    assert found.places.tolist() == expected.tolist()
-    np.testing.assert_allclose(found.sums, np.take_along_axis(sums, expected, 1), rtol=1e-6)
-    own = np.take_along_axis(scores.reshape(sums.shape), expected, 1)
-    np.testing.assert_allclose(found.scores, own, rtol=1e-6, atol=1e-5)
-    if config.logprobs:
-        norms = np.log(np.exp(scores.astype(np.float64)).sum(1))
-        np.testing.assert_allclose(found.norms, norms, atol=1e-5)
+        seqs.append(rng.integers(0, VOCAB, len(seqs)))
+    running = -rng.exponential(3, (count, beams)).astype(np.float32)
+    logits = rng.normal(0, 4, (len(seqs), VOCAB)).astype(np.float32)
+    seeds = rng.integers(1 << 32, size=count).tolist()
+    samplers = [RowSampler(seeds) if sampling else None for _ in range(2)]
+    host = Proposer(asked.candidates, processors, samplers[0], True, False, bool(config.logprobs))
+    made = plan(config, stop_ids=stop_ids, vocab_size=VOCAB, beam_options=asked)
+    by_graph = SelectedProposer(made, Selector(made.spec, DEVICE, VOCAB), samplers[1])
+    given = seqs, range(count), running, 1
+    for own, right in zip(by_graph(kept(logits), *given), host(logits, *given), strict=True):
+        assert own.beams.tolist() == right.beams.tolist()
+        assert own.tokens.tolist() == right.tokens.tolist()
+        np.testing.assert_allclose(own.sums, right.sums, rtol=1e-6)
+        np.testing.assert_allclose(own.scores, right.scores, rtol=1e-6, atol=1e-5)
+        if config.logprobs:
+            np.testing.assert_allclose(own.logprobs, right.logprobs, rtol=1e-6, atol=1e-5)
+        else:
+            assert own.logprobs is None
 
 
 @pytest.mark.parametrize(
@@ -213,4 +203,4 @@ def test_why_not(keywords, reason):
 
 
 def test_why_not_a_function():
-    assert why_not(complete(), functions=True) == "logits_processor or prefix_allowed_tokens_fn"
+    assert why_not(complete(typical_p=0.5), ["logits_processor"]) == "logits_processor"
