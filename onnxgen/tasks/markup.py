@@ -18,22 +18,22 @@ def to_json(text: str, tokens: Container[str] = ()) -> Any:
 
     ``tokens`` are the tokenizer's added tokens: one like ``<yes/>`` is a value of its own, ``yes``.
     """
-    fields, rest = _fields(text, tokens)
-    if rest.startswith(_SEPARATOR):
-        return [fields, *_objects(rest[len(_SEPARATOR) :], tokens)]
+    fields, rest, parted = _fields(text, tokens)
+    if parted:
+        return [fields, *_objects(rest, tokens)]
     return fields or {"text_sequence": rest}
 
 
 def _objects(text: str, tokens: Container[str]) -> list[dict[str, Any]]:
     """One object for each stretch between separators."""
-    fields, rest = _fields(text, tokens)
-    if rest.startswith(_SEPARATOR):
-        return [fields, *_objects(rest[len(_SEPARATOR) :], tokens)]
+    fields, rest, parted = _fields(text, tokens)
+    if parted:
+        return [fields, *_objects(rest, tokens)]
     return [fields] if fields else []
 
 
-def _fields(text: str, tokens: Container[str]) -> tuple[dict[str, Any], str]:
-    """The fields up to the first separator behind one, and what follows them."""
+def _fields(text: str, tokens: Container[str]) -> tuple[dict[str, Any], str, bool]:
+    """The fields up to the first separator behind one, what follows, and if there was one."""
     fields: dict[str, Any] = {}
     while opening := _OPEN.search(text):
         name = opening[1]
@@ -41,14 +41,16 @@ def _fields(text: str, tokens: Container[str]) -> tuple[dict[str, Any], str]:
         if closing is None:
             text = text.replace(opening[0], "")
             continue
-        if opening.end() <= closing.start():
-            content = text[opening.end() : closing.start()].strip()
-            if (value := _value(content, tokens)) is not None:
+        # A closing token may stand before the opening one, too; what follows the first goes on.
+        end = text.find(closing[0], opening.end())
+        if end >= 0:
+            value = _value(text[opening.end() : end].strip(), tokens)
+            if value is not None:
                 fields[name] = value
         text = text[closing.end() :].strip()
         if text.startswith(_SEPARATOR):
-            break
-    return fields, text
+            return fields, text[len(_SEPARATOR) :], True
+    return fields, text, False
 
 
 def _value(content: str, tokens: Container[str]) -> Any:
