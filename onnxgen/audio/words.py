@@ -75,6 +75,20 @@ def with_words(
     return replace(segment, words=to_words(spoken, speech, language))
 
 
+def in_order(words: Sequence[Word], begin: float, end: float) -> tuple[Word, ...]:
+    """``words`` with times that never go back, from ``begin`` to ``end`` seconds.
+
+    A window may begin before the last word of the one before it is said to end, which transformers
+    leaves so.
+    """
+    ordered = []
+    for word in words:
+        start = min(max(word.start, begin), end)
+        begin = min(max(word.end, start), end)
+        ordered.append(replace(word, start=start, end=begin))
+    return tuple(ordered)
+
+
 def to_words(
     spoken: Sequence[Heard], speech: SpeechTokens, language: str | None
 ) -> tuple[Word, ...]:

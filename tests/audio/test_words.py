@@ -3,7 +3,7 @@
 import pytest
 
 from onnxgen.audio.transcript import Segment, SpeechTokens, Word
-from onnxgen.audio.words import Heard, heard, split_words, to_words, with_words
+from onnxgen.audio.words import Heard, heard, in_order, split_words, to_words, with_words
 
 
 class Vocabulary:
@@ -107,3 +107,9 @@ def test_a_segment_with_its_words():
     segment = Segment(30.0, 32.0, " a b", (0, 1))
     found = with_words(segment, [30.5, 31.0], vocabulary.speech, "en", [0.25, 0.75])
     assert found.words == (Word(" a", 30.0, 30.5, 0.25), Word(" b", 30.5, 31.0, 0.75))
+
+
+def test_times_never_go_back_nor_beyond_the_audio():
+    words = [Word(" a", 0.5, 1.4), Word(" b", 1.2, 1.3), Word(" c", 1.5, 2.5)]
+    ordered = in_order(words, 0.6, 2.0)
+    assert [(w.start, w.end) for w in ordered] == [(0.6, 1.4), (1.4, 1.4), (1.5, 2.0)]

@@ -15,7 +15,7 @@ from onnxgen.audio.features import LogMel
 from onnxgen.audio.languages import code_of
 from onnxgen.audio.segments import PRECISION, STRIDE, split
 from onnxgen.audio.transcript import Segment, SpeechTokens
-from onnxgen.audio.words import with_words
+from onnxgen.audio.words import in_order, with_words
 from onnxgen.errors import OptionError
 from onnxgen.generation.softmax import softmax
 from onnxgen.runtime.encoder import Encoding
@@ -43,6 +43,7 @@ class Recording:
     language: str | None = None
     language_probability: float | None = None
     seek: int = 0  # the next window's first frame
+    spoken: float = 0.0  # the end of the last word, in seconds
 
     @property
     def done(self) -> bool:
@@ -200,7 +201,11 @@ class LongForm:
         chances = (answer.probabilities or ())[own]
         recording.ends += times
         recording.chances += chances
-        return with_words(segment, times, self._speech, recording.language, chances)
+        segment = with_words(segment, times, self._speech, recording.language, chances)
+        last = recording.heard * PRECISION / STRIDE
+        words = in_order(segment.words or (), recording.spoken, max(last, recording.spoken))
+        recording.spoken = words[-1].end if words else recording.spoken
+        return replace(segment, words=words)
 
     def _detect(
         self, encoding: Encoding, active: Sequence[Recording], unknown: Sequence[int]
