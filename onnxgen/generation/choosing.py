@@ -55,7 +55,7 @@ class Chooser:
         self.told = [Told() for _ in range(len(sequences))]
         self._sequences, self._processors, self._sampler = sequences, processors, sampler
         self._logprobs, self._top, self._scores = logprobs or top_logprobs > 0, top_logprobs, scores
-        self._told_of, self._heat = follow, np.float32(heat)
+        self._on_follow, self._heat = follow, np.float32(heat)
         self._live = list(range(len(sequences)))
 
     def __call__(self, logits: Floats, rows: Sequence[Row]) -> Ints:
@@ -78,7 +78,7 @@ class Chooser:
         if live != self._live:
             places = np.searchsorted(self._live, live)
             self._sequences.select(places)
-            self._told_of(places)
+            self._on_follow(places)
             self._live = live
         return live
 

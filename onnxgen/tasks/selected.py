@@ -49,7 +49,7 @@ class Selection:
         if self._reason is not None:
             return f"numpy (because of {self._reason})"
         if isinstance(self._chooser, SelectedChooser) and (count := self._chooser.overflows):
-            return f"onnx (numpy in {count} steps that left too many tokens open)"
+            return f"onnx (numpy in {count} of the steps: too many tokens were left open)"
         return "onnx"
 
     def steps(self, decoder: Decoder) -> Steps:
@@ -58,8 +58,9 @@ class Selection:
 
     def chooser(self, *parts: Any, **options: Any) -> Chooser:
         """What chooses for rows that are no beams; the arguments are those of :class:`Chooser`."""
-        self._chooser = Chooser(*parts, **options)
-        if not self.on_host:
+        if self.on_host:
+            self._chooser = Chooser(*parts, **options)
+        else:
             self._chooser = SelectedChooser(*self._planned(), *parts, **options)
         return self._chooser
 

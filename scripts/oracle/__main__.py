@@ -16,6 +16,7 @@ import transformers
 from transformers import GenerationConfig, PreTrainedModel
 
 from . import expectations, exporters, fixtures, graphs, readme, tokens
+from . import speech_build, speech_fixtures
 from .expectations import NEW
 from .families import FAMILIES
 from .fixtures import Fixture
@@ -32,12 +33,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     torch.set_num_threads(1)  # sums in one order, so that a rebuild gives the same numbers
-    chosen = fixtures.choose(options.names)
+    speech, names = speech_fixtures.split(options.names)
+    chosen = fixtures.choose(names) if names or not options.names else []
     for family in dict.fromkeys(fixture.family for fixture in chosen):
         model, expected = make_checkpoint(family, options.work)
         for fixture in chosen:
             if fixture.family == family:
                 print(build(fixture, model, expected, options), flush=True)
+    speech_build.build_all(speech, options)
     readme.update(options.out.parent / "README.md", options.out)
 
 

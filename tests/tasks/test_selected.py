@@ -1,5 +1,7 @@
 """Tokens chosen by a graph are those that NumPy chooses, through the whole of a generation."""
 
+import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 import onnxgen
 from onnxgen.errors import LogitsError, OnnxgenError, OptionError
+from onnxgen.tasks import selecting
 from tests.fixture_models import FIXTURES
 from tests.tasks.random_options import random_options
 
@@ -151,6 +154,15 @@ def test_a_cache_goes_on():
     assert found[0] == found[1]
 
 
+def test_threads_share_a_graph():
+    model = load("handmade/gqa_values", "onnx")
+    expected, _ = outcome(load("handmade/gqa_values", "numpy"), PROMPTS, CONFIGS["warpers"])
+    with ThreadPoolExecutor(4) as pool:
+        runs = [pool.submit(outcome, model, PROMPTS, CONFIGS["warpers"]) for _ in range(4)]
+        for run in runs:
+            same(run.result()[0], expected)
+
+
 def test_streams_tell_the_same():
     pieces = [
         list(load("handmade/gqa_values", how).stream(PROMPTS, max_new_tokens=4, logprobs=True))
@@ -177,6 +189,16 @@ def test_what_only_the_host_can_do_it_does_and_says_so(keywords, reason):
     found, by = outcome(load("handmade/gqa_values", "onnx"), PROMPTS, keywords)
     assert by == f"numpy (because of {reason})"
     assert [own.tokens for own in found] == [own.tokens for own in expected]
+
+
+def test_steps_with_more_left_open_than_reaches_the_host_are_the_hosts(monkeypatch):
+    keywords = {"do_sample": True, "top_k": 0, "top_p": 0.7, "seeds": [1, 2, 3], "logprobs": True}
+    expected, _ = outcome(load("handmade/gqa_values", "numpy"), PROMPTS, keywords)
+    monkeypatch.setattr(selecting, "DRAWN_FROM", 12)
+    found, by = outcome(load("handmade/gqa_values", "onnx"), PROMPTS, keywords)
+    count = re.fullmatch(r"onnx \(numpy in (\d+) of the steps: too many .*\)", by)
+    assert 0 < int(count[1]) < 8
+    same(found, expected)
 
 
 @pytest.mark.parametrize("selection", ["torch", "", "ONNX", 1])

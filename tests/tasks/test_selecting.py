@@ -136,6 +136,22 @@ def test_more_open_tokens_than_reach_the_host_are_drawn_from_on_it():
         same_told(own, expected)
 
 
+@pytest.mark.parametrize("sampling", [False, True])
+def test_nan_names_its_row_and_step(sampling):
+    rng = np.random.default_rng(0)
+    config = complete(do_sample=sampling, top_k=5)
+    _, *by_graph, live = choosers(config, rng, 3)
+    logits = rng.normal(0, 4, (3, VOCAB)).astype(np.float32)
+    for each in by_graph:
+        each(kept(logits), live)
+    for row in live:
+        row.push(7)
+    logits[1, 30] = np.nan
+    for each in by_graph:
+        with pytest.raises(LogitsError, match="row 2 is nan in step 2"):
+            each(kept(logits[:2]), [live[0], live[2]])
+
+
 @pytest.mark.filterwarnings("ignore:min_new_tokens is given")
 @pytest.mark.parametrize("case", range(100))
 def test_beams_equal_the_host(case):
