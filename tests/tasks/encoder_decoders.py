@@ -32,6 +32,14 @@ class EncoderDecoder:
         return self.expected()["cases"]
 
     @property
+    def exact(self) -> bool:
+        """Not where activations are quantised by the range of the whole batch (8-bit decoders).
+
+        There a row's logits depend on its neighbours, beams too: by 0.05 in these small models.
+        """
+        return self.expected().get("dtype") != "q8"
+
+    @property
     def has_pair(self) -> bool:
         names = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
         return all((self.folder / f"{name}.onnx").exists() for name in names)
