@@ -40,6 +40,11 @@ class EncoderDecoder:
         return self.expected().get("dtype") != "q8"
 
     @property
+    def noise(self) -> float:
+        """How far the score of a sequence may be from transformers'."""
+        return 1e-4 if self.expected().get("dtype", "fp32") == "fp32" else 2e-3
+
+    @property
     def has_pair(self) -> bool:
         names = ("decoder_model_merged", "decoder_model", "decoder_with_past_model")
         return all((self.folder / f"{name}.onnx").exists() for name in names)

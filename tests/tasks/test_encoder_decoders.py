@@ -40,7 +40,7 @@ def test_each_row_alone(fixture, name):
         (answer,) = answers(model, fixture, case, [i])
         assert list(answer.tokens) == expected
         if "scores" in case:
-            assert answer.sequence_score == pytest.approx(case["scores"][i], abs=1e-4)
+            assert answer.sequence_score == pytest.approx(case["scores"][i], abs=fixture.noise)
 
 
 @cases([(f, name) for f, name in CASES if f.exact])
