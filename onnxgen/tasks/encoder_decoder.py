@@ -139,7 +139,7 @@ class EncoderDecoder:
     ) -> list[list[int]]:
         """The decoder's prompt of each row, from ``decoder_input_ids`` if there are any.
 
-        The start token stands before them if no row begins with it, unless they are ``whole``.
+        The start token is put before a row that does not begin with it, unless rows are ``whole``.
         """
         starts = self.starts(config, count)
         if given is None:
@@ -153,9 +153,8 @@ class EncoderDecoder:
                 wanted="a list of ids, or one for each input, none empty",
             )
         prompts = [self.checked("decoder_input_ids", row) for row in rows]
-        if not whole and all(p[0] != start for p, start in zip(prompts, starts, strict=True)):
-            prompts = [[start, *p] for p, start in zip(prompts, starts, strict=True)]
-        return prompts
+        each = zip(prompts, starts, strict=True)
+        return [row if whole or row[0] == start else [start, *row] for row, start in each]
 
     def checked(self, name: str, row: Sequence[Any]) -> list[int]:
         """The ids of an option ``name``; OptionError for one beyond the vocabulary."""

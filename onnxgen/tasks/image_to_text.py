@@ -46,6 +46,9 @@ class ImageToText(EncoderDecoder):
                 do="download the whole repository",
             )
         self.processor = ImageProcessor(config)
+        # Donut's prompts are whole: its task tokens take the place of the start token.
+        encoder = files.json("config.json").get("encoder")
+        self._tasks = "donut" in str(encoder.get("model_type") if encoder else "")
 
     def generate(
         self, image: Any, *, config: GenerationConfig | None = None, **keywords: Any
@@ -115,17 +118,19 @@ class ImageToText(EncoderDecoder):
         self, own: Mapping[str, Any], config: GenerationConfig, count: int
     ) -> list[list[int]]:
         if "decoder_input_ids" in own:
-            return self.decoder_prompts(own["decoder_input_ids"], config, count)
+            return self.decoder_prompts(own["decoder_input_ids"], config, count, whole=self._tasks)
         texts = self._questions(own["question"]) if "question" in own else own.get("prompt")
         if texts is None:
             return self.decoder_prompts(None, config, count)
-        each = [texts] * count if isinstance(texts, str) else list(texts)
-        if len(each) != count or not all(isinstance(t, str) and t for t in each):
+        each = _texts("prompt", texts)
+        each = each * count if isinstance(texts, str) else each
+        if len(each) != count:
             raise OptionError(
-                f"{len(each)} prompts for {count} images",
-                wanted="one text, or one for each image, none empty",
+                f"{len(each)} prompts for {count} images", wanted="one, or one for each image"
             )
         ids = [self.tokenizer.encode(text, add_special_tokens=False) for text in each]
+        if not all(ids):
+            raise OptionError("the prompt is empty", wanted="at least one token")
         # A task token takes the place of the start token; a plain text stands behind it.
         prompts = []
         for row, start in zip(ids, self.starts(config, count), strict=True):
@@ -146,9 +151,17 @@ class ImageToText(EncoderDecoder):
             )
         known = self.tokenizer.token_to_id("<s_docvqa>") is not None
         head = "<s_docvqa>" if known else ""
-        each = [question] if isinstance(question, str) else list(question)
+        each = _texts("question", question)
         asked = [f"{head}<s_question>{one}</s_question><s_answer>" for one in each]
         return asked[0] if isinstance(question, str) else asked
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    """One text or several as a list; OptionError for all else, and for an empty one."""
+    each = [value] if isinstance(value, str) else value
+    if not isinstance(each, list | tuple) or not all(isinstance(t, str) and t for t in each):
+        raise OptionError(f"{name} is {value!r}", wanted="a text, or one for each image, not empty")
+    return list(each)
 
 
 def as_images(image: Any) -> tuple[list[Any], bool]:
