@@ -56,7 +56,7 @@ class EncoderModel:
         self, graph: EncoderGraph, *, device: str = "cpu", threads: int | None = None
     ) -> None:
         self.graph = graph
-        self._session = Session(graph.path, device=device, threads=threads)
+        self._session = Session(graph.path, device=device, threads=threads, arena=True)
         self._device = Device(self._session.device, self._session.device_id)
 
     def encode(

@@ -57,7 +57,7 @@ class Cancel:
     """A switch that another thread may throw: the run in progress ends at its next node."""
 
     def __init__(self) -> None:
-        self._options: Any = None
+        self._options: dict[bool, Any] = {}  # by whether sessions shrink
         self._lock = threading.Lock()
         self.cancelled = False
 
@@ -65,29 +65,39 @@ class Cancel:
         """Ends the run in progress, and lets no further one start."""
         with self._lock:
             self.cancelled = True
-            if self._options is not None:
-                self._options.terminate = True
+            for options in self._options.values():
+                options.terminate = True
 
-    def options(self) -> Any:
-        """The run options that this switch controls."""
+    def options(self, shrinks: bool = False) -> Any:
+        """The run options that this switch controls, for sessions that shrink or do not."""
         if self.cancelled:
             raise CancelledError("the request was cancelled")
-        if self._options is not None:
-            return self._options
+        if (known := self._options.get(shrinks)) is not None:
+            return known
         with self._lock:
-            if self._options is None:
+            if shrinks not in self._options:
                 from onnxruntime import RunOptions  # what runs was loaded: it is there
 
-                self._options = RunOptions()
-                self._options.log_severity_level = 4  # what fails is raised, not logged
+                options = RunOptions()
+                options.log_severity_level = 4  # what fails is raised, not logged
                 # Without this entry each run costs a caught C++ exception, a quarter of a
                 # millisecond; -1 means that no graph is to be captured.
-                self._options.add_run_config_entry("gpu_graph_id", "-1")
-            return self._options
+                options.add_run_config_entry("gpu_graph_id", "-1")
+                if shrinks:
+                    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+                # One that is cancelled meanwhile ends at its first node.
+                options.terminate = self.cancelled
+                self._options[shrinks] = options
+            return self._options[shrinks]
 
 
 class Session:
-    """One graph, ready to run on ``device``: ``cpu``, ``cuda`` or ``cuda:N``."""
+    """One graph, ready to run on ``device``: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    ``arena``: on the CPU, each run reuses the memory of its own large activations, and gives it
+    back at its end. Without it every one of them is new pages of the system, which costs an encoder
+    a third of its time; small ones, those of single steps, cost less than giving back does.
+    """
 
     def __init__(
         self,
@@ -96,14 +106,19 @@ class Session:
         device: str = "cpu",
         threads: int | None = None,
         spinning: bool = True,
+        arena: bool = False,
     ) -> None:
         ort = require_onnxruntime()
         self.device, self.device_id = parse_device(device)
         self.name = path.name if isinstance(path, Path) else "a helper graph"
         providers = _providers(ort, self.device, self.device_id)
+        self._shrinks = arena and self.device == "cpu"
+        options = _options(ort, threads, spinning)
+        # Where it is not shrunk, the arena keeps the largest prompt's activations for good.
+        options.enable_cpu_mem_arena = self._shrinks
         source = os.fspath(path) if isinstance(path, Path) else path
         with translated(f"{self.name} cannot be loaded", loading=True):
-            self.ort = ort.InferenceSession(source, _options(ort, threads, spinning), providers)
+            self.ort = ort.InferenceSession(source, options, providers)
         self.ort.disable_fallback()  # a failing provider must not turn into a slow CPU run
         self._check_provider(providers)
         self.inputs = [port.name for port in self.ort.get_inputs()]
@@ -122,7 +137,7 @@ class Session:
 
     def run(self, binding: Any, cancel: Cancel) -> None:
         """Runs once on what ``binding`` (an IOBinding) holds."""
-        options = cancel.options()
+        options = cancel.options(self._shrinks)
         try:
             self.ort.run_with_iobinding(binding, options)
         except Exception as error:
@@ -165,8 +180,6 @@ def _options(ort: Any, threads: int | None, spinning: bool) -> Any:
     options.log_severity_level = 4
     # Plans are kept per shape, and generation meets a new one in each step.
     options.enable_mem_pattern = False
-    # The arena would keep the largest prompt's activations for good.
-    options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     if threads:
         options.intra_op_num_threads = threads
