@@ -181,13 +181,15 @@ def check_generations(found, answers):
         np.testing.assert_allclose(own.transition_scores, moves, atol=1e-4)
 
 
-@pytest.mark.timeout(3600)
-def test_the_whole_grid_on_an_export_that_writes_in_place(told):
-    check_export(told, "in_place", product(range(SEEDS), GRID))
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("mode", EXPORTS)
+def test_the_whole_grid_on_an_export(told, mode):
+    check_export(told, mode, product(range(SEEDS), GRID))
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mode", ["append", "grow", "none"])
+@pytest.mark.parametrize("mode", EXPORTS)
 def test_a_sample_of_108_of_the_grids_648_on_an_export(told, mode):
     every = list(product(range(SEEDS), GRID))
     check_export(told, mode, random.Random(2).sample(every, 108))

@@ -24,9 +24,25 @@ NAMES = {"prompt": "initial_prompt"}
 
 
 def cases(kind):
-    found = [(name, case) for name, told in EXPECTED.items() for case in told[kind]]
-    ids = [f"{name}-{'+'.join(c['audio'])}-{_short(c['arguments'])}" for name, c in found]
-    return pytest.mark.parametrize(("name", "case"), found, ids=ids)
+    return pytest.mark.parametrize(
+        ("name", "case"),
+        [
+            pytest.param(
+                name,
+                case,
+                id=f"{name}-{'+'.join(case['audio'])}-{_short(case['arguments'])}",
+                marks=[pytest.mark.long] if _is_long(name, case) else [],
+            )
+            for name, told in EXPECTED.items()
+            for case in told[kind]
+        ],
+    )
+
+
+def _is_long(name, case):
+    """The larger model on minutes of speech, and the smaller with beams there."""
+    large, beams = name == "whisper-base", case["arguments"].get("num_beams", 1) > 1
+    return "minutes" in case["audio"] and (large or beams)
 
 
 def _short(arguments):
