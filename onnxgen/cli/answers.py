@@ -119,14 +119,14 @@ def statistics(results: "Sequence[Generation]", selection: object = "") -> str:
         parts.append(f"{1000 * (count - len(results)) / later_ms:.1f} tok/s after the first")
     parts.append(f"first token {first:.0f} ms")
     parts.append(f"{sum(result.prompt_tokens for result in results)} prompt tokens")
-    if peak := _peak_memory():
+    if peak := peak_memory():
         parts.append(f"peak memory {output.size(peak)}")
     if str(selection):
         parts.append(f"selection by {selection}")
     return ", ".join(parts)
 
 
-def _peak_memory() -> int | None:
+def peak_memory() -> int | None:
     """The most bytes that this process ever had in memory; None on Windows."""
     try:
         import resource

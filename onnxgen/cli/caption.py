@@ -1,12 +1,13 @@
 """``onnxgen caption``: what a model reads in images."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnxgen.cli import answers, options, output
-from onnxgen.errors import ImageError, OptionError
+from onnxgen.errors import ImageError, InputNotFoundError, OptionError
 
+UNREADABLE = (ImageError, InputNotFoundError)
 EPILOG = """\
 One image prints its text alone, several print a line each behind the file's name. An image that
 cannot be read is told of on stderr, the others are done all the same, and the exit code is 1.
@@ -62,17 +63,17 @@ def run(args: argparse.Namespace) -> int:
         options.refuse_task(args, "images", command)
     if len(args.images) == 1:
         return _one(args, model, keywords)
-    failed, results = 0, []
+    failed = 0
     for names, request in _batches(args, model, keywords):
-        if isinstance(request, ImageError):
+        if isinstance(request, UNREADABLE):
             failed += 1
-            output.note(f"onnxgen: error: {names[0]}: {request}".replace("\n", "\n  "))
+            output.report_of(names[0], request)
             continue
-        for name, answer in zip(names, request.results(), strict=True):
-            results += answer
+        results = request.results()
+        for name, answer in zip(names, results, strict=True):
             _print(args, model, name, answer)
-    if args.stats and results:
-        output.note(answers.statistics(results))
+        if args.stats:
+            _tell(request, results)
     return int(failed > 0)
 
 
@@ -85,8 +86,14 @@ def _one(args: argparse.Namespace, model: Any, keywords: dict[str, Any]) -> int:
         answers.finish(request)
         _print(args, model, args.images[0], request.results()[0], alone=True)
     if args.stats:
-        output.note(answers.statistics(request.results()[0]))
+        _tell(request, request.results())
     return 0
+
+
+def _tell(request: Any, results: Sequence[list[Any]]) -> None:
+    """One line on a run, to stderr."""
+    every = [answer for found in results for answer in found]
+    output.note(answers.statistics(every, request.selection))
 
 
 def _batches(
@@ -103,15 +110,31 @@ def _batches(
             for name in names:
                 try:
                     readable.append((name, load(_source(name))))
-                except ImageError as error:
+                except UNREADABLE as error:
                     yield (name,), error
-            if readable:
-                request = model.request([image for _, image in readable], None, keywords)
-                with answers.interruptible(request.cancel):
-                    for _ in request.steps():
-                        pass
-                yield tuple(name for name, _ in readable), request
+            for together, request in _requests(model, readable, keywords) if readable else ():
+                if not isinstance(request, UNREADABLE):
+                    with answers.interruptible(request.cancel):
+                        for _ in request.steps():
+                            pass
+                yield together, request
             bar.update(len(names))
+
+
+def _requests(
+    model: Any, images: Sequence[tuple[str, Any]], keywords: dict[str, Any]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """One request for all, or one for each where they do not fit the model together."""
+    request: Any
+    try:
+        request = model.request([image for _, image in images], None, keywords)
+    except UNREADABLE as error:
+        if len(images) > 1:
+            for one in images:
+                yield from _requests(model, [one], keywords)
+            return
+        request = error
+    yield tuple(name for name, _ in images), request
 
 
 def _source(name: str) -> Any:

@@ -64,6 +64,14 @@ def report(error: OnnxgenError) -> None:
     note("onnxgen: error: " + str(error).replace("\n", "\n  "))
 
 
+def report_of(name: str, error: OnnxgenError) -> None:
+    """An error about one of several inputs to stderr, where the others go on."""
+    if debugging():
+        traceback.print_exception(error)
+    told = str(error) if name in str(error) else f"{name}: {error}"
+    note("onnxgen: error: " + told.replace("\n", "\n  "))
+
+
 def report_unexpected(error: Exception) -> None:
     """An error that should not be: where it happened, but not its text, which may quote input."""
     if debugging():

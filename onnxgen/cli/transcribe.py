@@ -1,13 +1,17 @@
 """``onnxgen transcribe``: what is said in recordings, as text, subtitles or JSON."""
 
 import argparse
+import errno
+import os
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from onnxgen.cli import answers, options, output
-from onnxgen.errors import InputNotFoundError, OptionError
+from onnxgen.errors import OnnxgenError, OptionError
 
 EPILOG = """\
 Without -o the text goes to stdout, a line for each segment as soon as it is settled; of several
@@ -23,7 +27,11 @@ examples:
 """
 FORMATS = ("txt", "vtt", "srt", "tsv", "json")
 SPEECH = ("language", "task", "initial_prompt", "chunk_length_s", "stride_length_s", "batch_size")
-THRESHOLDS = ("compression_ratio_threshold", "logprob_threshold", "no_speech_threshold")
+THRESHOLDS = {"compression_ratio_threshold": 1.35, "logprob_threshold": -1.0,
+              "no_speech_threshold": 0.6}  # fmt: skip
+STEP = "temperature_increment_on_fallback"
+FALLBACK, LEAST_STEP = 0.2, 0.01  # its default; the least, as each is an attempt
+CUED = ("srt", "vtt")
 LAYOUT = ("max_line_width", "max_line_count", "max_words_per_line")
 
 
@@ -76,13 +84,13 @@ def _add_speech(group: Any) -> None:
     group.add_argument(
         "--temperature-increment-on-fallback",
         type=_number,
-        default=0.2,
+        default=argparse.SUPPRESS,
         metavar="T",
         help="what to add where an answer fails a threshold, up to 1 (default: 0.2; 0: never)",
     )
-    for name, default in zip(THRESHOLDS, (1.35, -1.0, 0.6), strict=True):
+    for name, default in THRESHOLDS.items():
         group.add_argument(
-            "--" + name.replace("_", "-"), type=_number, default=default, metavar="X",
+            "--" + name.replace("_", "-"), type=_number, default=argparse.SUPPRESS, metavar="X",
             help=f"default: {default}" + ("; of bytes of tokens" if default == 1.35 else ""),
         )  # fmt: skip
     group.add_argument(
@@ -93,94 +101,153 @@ def _add_speech(group: Any) -> None:
 
 
 def _number(text: str) -> float | None:
-    return None if text.lower() == "none" else float(text)
+    try:
+        return None if text.lower() == "none" else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor none") from error
 
 
 def run(args: argparse.Namespace) -> int:
     """Carries the command out."""
     keywords = _keywords(args)
     names = ["stdin" if name == "-" else name for name in args.audio]
-    layout = _check(args)
+    layout = _check(args, names)
     model = options.load(args)
     if not hasattr(model, "extractor"):
         options.refuse_task(
             args, "speech", "caption" if hasattr(model, "processor") else "generate"
         )
     sources = [sys.stdin.buffer if name == "-" else name for name in args.audio]
-    call = model.transcription(sources, None, _known(model, keywords))
+    call = model.transcription(sources, None, _whole(args, model, keywords))
     said: set[int] = set()
+    unwritten: list[OnnxgenError] = []
+    start = perf_counter()
     with answers.interruptible(call.cancel), _bar(args) as bar:
         for index, segments in call.run():
             said.add(index)
+            done = call.result(index)
+            if args.no_stream:
+                segments = done.segments if done else ()
             _show(args, names, index, segments)
             _advance(bar, call, said, segments)
-            if (done := call.result(index)) is not None:
-                _write(args, names[index], done, layout)
+            if done is not None:
+                unwritten += _write(args, names[index], done, layout)
     for index, error in call.failures.items():
-        output.note(f"onnxgen: error: {names[index]}: {error}".replace("\n", "\n  "))
-    return _code(call.failures.values())
+        output.report_of(names[index], error)
+    if args.stats:
+        output.note(_statistics(sum(call.duration.values()), perf_counter() - start))
+    return _code([*call.failures.values(), *unwritten])
 
 
-def _code(errors: Any) -> int:
+def _statistics(audio: float, spent: float) -> str:
+    """One line: how long the recordings are, and how fast they were heard."""
+    parts = [f"{audio:.1f} s of audio in {spent:.1f} s", f"{audio / spent:.1f} times real time"]
+    if peak := answers.peak_memory():
+        parts.append(f"peak memory {output.size(peak)}")
+    return ", ".join(parts)
+
+
+def _code(errors: Sequence[OnnxgenError]) -> int:
     """The exit code: that of a usage error if all that failed is that."""
-    found = list(errors)
-    if not found:
+    if not errors:
         return 0
-    return 2 if all(isinstance(e, OptionError) for e in found) else 1
+    return 2 if all(isinstance(e, OptionError) for e in errors) else 1
 
 
 def _keywords(args: argparse.Namespace) -> dict[str, Any]:
-    """The keywords of the call. OptionError before anything slow is begun."""
+    """The keywords that are given. OptionError before anything slow is begun."""
     keywords = options.generation_arguments(args)
     keywords |= {n: getattr(args, n) for n in SPEECH if getattr(args, n) is not None}
+    keywords |= {n: getattr(args, n) for n in THRESHOLDS if hasattr(args, n)}
     if args.beam_size is not None:
         if "num_beams" in keywords:
             raise OptionError("--beam-size and --num-beams are given", wanted="one of them")
         keywords["num_beams"] = args.beam_size
     if args.condition_on_previous_text is not None:
         keywords["condition_on_prev_tokens"] = args.condition_on_previous_text
-    keywords["return_timestamps"] = "word" if args.word_timestamps else True
-    first, step = keywords.get("temperature", 0.0), args.temperature_increment_on_fallback
-    if step and isinstance(first, int | float):
-        count = int(round((1.0 - first) / step, 6)) + 1
-        keywords["temperature"] = tuple(round(first + step * i, 6) for i in range(max(count, 1)))
-        keywords |= {name: getattr(args, name) for name in THRESHOLDS}
-    keywords.setdefault("seed", 0)
+    if args.word_timestamps:
+        keywords["return_timestamps"] = "word"
+    step = getattr(args, STEP, None)
+    if step and not LEAST_STEP <= step <= 1:
+        raise OptionError(f"{STEP} is {step:g}", wanted=f"{LEAST_STEP:g} to 1, or 0")
+    if step and isinstance(keywords.get("temperature"), list):
+        raise OptionError(f"{STEP} with a list of temperatures", do="give one of them")
     return keywords
 
 
-def _known(model: Any, keywords: dict[str, Any]) -> dict[str, Any]:
-    """The keywords that a model without times and temperatures has a use for."""
-    if hasattr(model.extractor, "window_frames"):
+def _whole(args: argparse.Namespace, model: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+    """``keywords`` with what holds where they say nothing: times, and more attempts."""
+    if not hasattr(model.extractor, "window_frames"):
+        if getattr(args, STEP, None):
+            raise OptionError(f"{STEP} for a model that knows nothing of it", do="leave it out")
         return keywords
-    own = {"return_timestamps", "temperature", "seed", *THRESHOLDS}
-    return {name: value for name, value in keywords.items() if name not in own}
+    seed = {} if "seeds" in keywords else {"seed": 0}
+    whole: dict[str, Any] = {"return_timestamps": True, **seed, **keywords}
+    first, step = whole.get("temperature", 0.0), getattr(args, STEP, FALLBACK)
+    if step and isinstance(first, int | float) and first >= 0:
+        count = int(round((1.0 - first) / step, 6)) + 1
+        whole["temperature"] = tuple(round(first + step * i, 6) for i in range(max(count, 1)))
+    if isinstance(whole.get("temperature"), list | tuple):
+        whole = {**THRESHOLDS, **whole}
+        if whole["logprob_threshold"] is None:  # which silence needs
+            whole["no_speech_threshold"] = keywords.get("no_speech_threshold")
+    return whole
 
 
-def _check(args: argparse.Namespace) -> Any:
+def _check(args: argparse.Namespace, names: list[str]) -> Any:
     """The layout of subtitles, None for the usual one; OptionError for what does not fit."""
     from onnxgen.audio.subtitles import Layout
 
-    several = len(args.audio) > 1
     if args.audio.count("-") > 1:
         raise OptionError("stdin is named twice", do="give - once")
-    if args.output_dir is None and args.output_format == "all":
-        raise OptionError("-f all without -o", wanted="a folder for the files", do="add -o DIR")
-    if args.output_dir is None and several and args.output_format in ("srt", "vtt", "tsv"):
-        raise OptionError(f"-f {args.output_format} of several recordings", do="add -o DIR")
-    stems = [Path(name).stem for name in args.audio]
-    if args.output_dir is not None and len(set(stems)) < len(stems):
-        twice = next(stem for stem in stems if stems.count(stem) > 1)
-        raise OptionError(
-            f"two recordings are called {twice!r}, and would write the same files",
-            do="transcribe them into two folders",
-        )
+    if args.output_dir is None:
+        _check_stdout(args)
+    else:
+        _check_folder(args.output_dir, [Path(name).stem for name in names])
     given = {name: getattr(args, name) for name in LAYOUT if getattr(args, name) is not None}
     if not given and not args.highlight_words:
         return None
     if not args.word_timestamps:
         raise OptionError("a layout of subtitles without --word-timestamps", do="give both")
+    if args.output_format not in (*CUED, "all"):
+        form = args.output_format or "txt"
+        raise OptionError(f"a layout of subtitles for -f {form}", wanted=" or ".join(CUED))
     return Layout(**given, highlight_words=args.highlight_words)
+
+
+def _check_stdout(args: argparse.Namespace) -> None:
+    """OptionError for what cannot go to stdout."""
+    form, do = args.output_format, "add -o DIR"
+    if form == "all":
+        raise OptionError("-f all without -o", wanted="a folder for the files", do=do)
+    if args.json and form is not None:
+        raise OptionError(f"--json and -f {form} both want stdout", do=f"{do}, or give one of them")
+    if len(args.audio) > 1 and form == "json":
+        raise OptionError("-f json of several recordings", do=f"{do}, or give --json")
+    if len(args.audio) > 1 and form not in (None, "txt"):
+        raise OptionError(f"-f {form} of several recordings", do=do)
+
+
+def _check_folder(folder: Path, stems: list[str]) -> None:
+    """Makes the folder; OptionError where that fails, or two files would have one name."""
+    if len(set(stems)) < len(stems):
+        twice = next(stem for stem in stems if stems.count(stem) > 1)
+        raise OptionError(
+            f"two recordings are called {twice!r}, and would write the same files",
+            do="transcribe them into two folders",
+        )
+    key, equals, _ = str(folder).partition("=")
+    if equals and key in options.VALUES and not folder.exists():
+        raise OptionError(f"-o {folder} names a folder here", do=f"write --option {folder}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "Permission denied")
+    except (OSError, ValueError) as error:  # ValueError: NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(
+            f"nothing can be written to {folder} ({reason})", wanted="a folder, new or not"
+        ) from error
 
 
 def _show(args: argparse.Namespace, names: list[str], index: int, segments: Any) -> None:
@@ -193,29 +260,31 @@ def _show(args: argparse.Namespace, names: list[str], index: int, segments: Any)
         output.line(f"{names[index]}\t{output.on_one_line(text)}" if len(names) > 1 else text)
 
 
-def _write(args: argparse.Namespace, name: str, transcript: Any, layout: Any) -> None:
-    """What is written of a recording once it is done."""
+def _write(
+    args: argparse.Namespace, name: str, transcript: Any, layout: Any
+) -> Iterator[OnnxgenError]:
+    """Writes what is to be written of a recording once it is done; the errors of what fails."""
     from onnxgen.audio.subtitles import render
 
     if args.json:
         told = {"audio": name, "duration": transcript.duration}
         output.json_line({**told, **output.from_json(render(transcript, "json"))})
-    cued = ("srt", "vtt")
     if args.output_dir is None:
-        if args.output_format not in (None, "txt") and not args.json:
+        if args.output_format not in (None, "txt"):
             form = args.output_format
-            output.write(render(transcript, form, layout if form in cued else None))
+            text = render(transcript, form, layout if form in CUED else None)
+            output.write(text if text.endswith("\n") or not text else text + "\n")
         return
     forms = FORMATS if args.output_format == "all" else (args.output_format or "txt",)
     for form in forms:
         path = args.output_dir / f"{Path(name).stem}.{form}"
         try:
-            args.output_dir.mkdir(parents=True, exist_ok=True)
-            path.write_text(render(transcript, form, layout if form in cued else None), "utf-8")
+            path.write_text(render(transcript, form, layout if form in CUED else None), "utf-8")
         except OSError as error:
-            raise InputNotFoundError(
-                f"{path} cannot be written ({error.strerror})", do="give another folder"
-            ) from error
+            failed = OnnxgenError(f"{path} cannot be written ({error.strerror})")
+            output.report(failed)
+            yield failed
+            continue
         output.note(f"onnxgen: wrote {path}")
 
 

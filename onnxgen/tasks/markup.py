@@ -26,10 +26,12 @@ def to_json(text: str, tokens: Container[str] = ()) -> Any:
 
 def _objects(text: str, tokens: Container[str]) -> list[dict[str, Any]]:
     """One object for each stretch between separators."""
-    fields, rest, parted = _fields(text, tokens)
-    if parted:
-        return [fields, *_objects(rest, tokens)]
-    return [fields] if fields else []
+    found, parted = [], True
+    while parted:
+        fields, text, parted = _fields(text, tokens)
+        if fields or parted:
+            found.append(fields)
+    return found
 
 
 def _fields(text: str, tokens: Container[str]) -> tuple[dict[str, Any], str, bool]:

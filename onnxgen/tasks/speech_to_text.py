@@ -15,6 +15,7 @@ from onnxgen.tasks.speech.transcription import READING, Transcription
 from onnxgen.tasks.speech.waves import Waves
 
 OWN = (*sorted(NAMES), *READING)
+UNTOLD = ("output_scores", "logprobs", "top_logprobs")  # a transcript has no place for them
 
 
 class SpeechToText(EncoderDecoder):
@@ -87,14 +88,17 @@ class SpeechToText(EncoderDecoder):
     ) -> Transcription | Waves:
         """A checked call, ready to run: for those who want progress, or to cancel."""
         reading = {name: keywords[name] for name in READING if keywords.get(name) is not None}
-        rest = {name: value for name, value in keywords.items() if name not in OWN}
-        merged, functions = self._merged(config, rest, OWN, {})
+        windows = isinstance(self.extractor, LogMel)
+        own = OWN if windows else tuple(name for name in OWN if name != "temperature")
+        rest = {name: value for name, value in keywords.items() if name not in own}
+        merged, functions = self._merged(config, rest, own, {})
         if (merged.num_return_sequences or 1) > 1:
             raise OptionError("num_return_sequences for speech", wanted="one answer", do="drop it")
-        options = SpeechOptions.of(keywords, self.defaults)
-        kind: type[Transcription] | type[Waves] = Transcription
-        if not isinstance(self.extractor, LogMel):
-            kind = Waves
+        for name in UNTOLD:
+            if keywords.get(name):
+                raise OptionError(f"{name} for speech, where nothing tells it", do="leave it out")
+        options = SpeechOptions.of({n: keywords[n] for n in own if n in keywords}, self.defaults)
+        kind = Transcription if windows else Waves
         return kind(self, sources, options, merged, functions, reading)
 
 

@@ -90,6 +90,8 @@ class TextToText(EncoderDecoder):
         task = self._task(own)
         merged, functions = self._merged(config, rest, OWN, {**task, **self._language(own, task)})
         prefix = own.get("prefix", task.get("prefix", self._config.get("prefix") or ""))
+        if not isinstance(prefix, str):
+            raise OptionError(f"prefix is {prefix!r}", wanted="a text")
         languages = {n: v for n, v in own.items() if n.endswith("_lang") and not task}
         ids = [self._ids(text, prefix, languages) for text in texts]
         prompts = self.decoder_prompts(own.get("decoder_input_ids"), merged, len(ids))
@@ -105,9 +107,13 @@ class TextToText(EncoderDecoder):
             name = self._pair(own)
         if name is None:
             return {}
-        if name not in known:
-            raise OptionError.unknown(name, known, "config.json's task_specific_params")
-        return dict(known[name] or {})
+        if not known:
+            raise OptionError(
+                f"task is {name!r}, and config.json has no task_specific_params", do="leave it out"
+            )
+        if not (isinstance(name, str) and isinstance(known.get(name), dict)):
+            raise OptionError.unknown(str(name), known, "config.json's task_specific_params")
+        return dict(known[name])
 
     def _language(self, own: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
         """The options by which the decoder begins in ``tgt_lang``."""

@@ -7,6 +7,7 @@ speech recognition in transformers.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
+from numbers import Integral
 from typing import Any
 
 from onnxgen.audio.quality import Thresholds
@@ -58,7 +59,8 @@ class SpeechOptions:
         """
         values = {name: keywords.get(name) for name in NAMES}
         for name in NAMES & file.keys() - {"temperature"}:
-            if values[name] is None:
+            # The official files say return_timestamps: false, which would refuse long recordings.
+            if values[name] is None and not (name == "return_timestamps" and not file[name]):
                 values[name] = file[name]
         if isinstance(values["stride_length_s"], list):
             values["stride_length_s"] = tuple(values["stride_length_s"])
@@ -106,6 +108,7 @@ class SpeechOptions:
             value = getattr(self, name)
             if value is not None and not _number(value):
                 raise OptionError(f"{name} is {value!r}", wanted="a finite number")
+        self._check_chunks()
         if self.batch_size is not None and not _whole(self.batch_size):
             raise OptionError(f"batch_size is {self.batch_size!r}", wanted="1 or more")
         if not isinstance(self.condition_on_prev_tokens, bool | None):
@@ -116,7 +119,28 @@ class SpeechOptions:
         self._check_prompt()
         _ = self.thresholds  # checks those that belong together
 
+    def _check_chunks(self) -> None:
+        length, stride = self.chunk_length_s, self.stride_length_s
+        if length is not None and not (_number(length) and length > 0):
+            raise OptionError(f"chunk_length_s is {length!r}", wanted="a number above 0")
+        if stride is None:
+            return
+        both = stride if isinstance(stride, tuple) else (stride, stride)
+        if len(both) != 2 or not all(_number(one) and one >= 0 for one in both):
+            raise OptionError(
+                f"stride_length_s is {stride!r}", wanted="a number from 0 on, or one for each side"
+            )
+        if length is None:
+            raise OptionError("stride_length_s without chunk_length_s", do="give both")
+
     def _check_prompt(self) -> None:
+        if not isinstance(self.initial_prompt, str | None):
+            raise OptionError(f"initial_prompt is {self.initial_prompt!r}", wanted="a text")
+        if self.prompt_ids is not None:
+            ids: Any = self.prompt_ids
+            ids = ids.tolist() if hasattr(ids, "tolist") else ids
+            if not isinstance(ids, list | tuple) or not all(isinstance(i, Integral) for i in ids):
+                raise OptionError(f"prompt_ids is {self.prompt_ids!r}", wanted="a list of ids")
         if self.initial_prompt is not None and self.prompt_ids is not None:
             raise OptionError("initial_prompt and prompt_ids are given", wanted="one of them")
         if self.prompt_condition_type not in (None, *CONDITIONS):

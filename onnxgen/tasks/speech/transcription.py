@@ -12,7 +12,13 @@ from onnxgen.audio.features import LogMel
 from onnxgen.audio.merging import Part, merge, spans
 from onnxgen.audio.reading import read
 from onnxgen.audio.transcript import Segment, SpeechTokens, Transcript
-from onnxgen.errors import CancelledError, OnnxgenError, OptionError, UnsupportedModelError
+from onnxgen.errors import (
+    AudioError,
+    CancelledError,
+    OnnxgenError,
+    OptionError,
+    UnsupportedModelError,
+)
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.tasks.request import Functions
 from onnxgen.tasks.speech.longform import LongForm, Recording
@@ -41,6 +47,10 @@ class Transcription:
     ) -> None:
         self._model, self._sources, self._options = model, sources, options
         self._config, self._reading = config, reading
+        if config.seeds is not None and len(config.seeds) != len(sources):
+            raise OptionError(
+                f"{len(config.seeds)} seeds for {len(sources)} recordings", wanted="one for each"
+            )
         self.failures: dict[int, OnnxgenError] = {}
         self.duration: dict[int, float] = {}  # seconds of each recording that was read
         self._results: dict[int, Transcript] = {}
@@ -87,17 +97,18 @@ class Transcription:
         for index, source in enumerate(self._sources):
             if (samples := self._read(index, source)) is None:
                 continue
-            features = self._mel(samples)  # (M,F)
             try:
-                yield self._long.recording(
+                recording = self._long.recording(
                     index,
-                    features,
+                    self._mel(samples),  # (M,F)
                     self._mel.frames(len(samples)),
                     language=self._languages[index],
                     seed=self._seed(index),
                 )
-            except OptionError as error:
+            except (AudioError, OptionError) as error:
                 self.failures[index] = error
+            else:
+                yield recording
 
     def _read(self, index: int, source: Any) -> Any:
         """The waveform (T,); None, with the failure noted, if there is none."""
@@ -128,16 +139,20 @@ class Transcription:
             if (samples := self._read(index, source)) is None:
                 continue
             cuts = spans(len(samples), rate, options.chunk_length_s or 0, options.stride_length_s)
-            chunks = [
-                self._long.recording(
-                    number,
-                    self._mel(samples[cut.start : cut.stop]),
-                    self._mel.frames(cut.stop - cut.start),
-                    language=self._languages[index],
-                    seed=self._seed(index),
-                )
-                for number, cut in enumerate(cuts)
-            ]
+            try:
+                chunks = [
+                    self._long.recording(
+                        number,
+                        self._mel(samples[cut.start : cut.stop]),
+                        self._mel.frames(cut.stop - cut.start),
+                        language=self._languages[index],
+                        seed=self._seed(index),
+                    )
+                    for number, cut in enumerate(cuts)
+                ]
+            except AudioError as error:
+                self.failures[index] = error
+                continue
             for _ in self._long.run(iter(chunks)):
                 pass
             parts = [
@@ -170,15 +185,17 @@ class Transcription:
         language, count = self._options.language, len(self._sources)
         if language is None or isinstance(language, str):
             each: list[Any] = [language] * count
-        else:
+        elif isinstance(language, list | tuple):
             each = list(language)
+        else:
+            raise OptionError(f"language is {language!r}", wanted="a code or a name, or several")
         if len(each) != count:
             raise OptionError(
                 f"{len(each)} languages for {count} recordings",
                 wanted="one, or one for each recording",
             )
         times = bool(self._options.return_timestamps)
-        for one in set(each):
+        for one in each:
             whisper.init(one, self._options.task, times)
         return each
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onnxgen.audio.features import RawWaveform
 from onnxgen.audio.reading import read
 from onnxgen.audio.transcript import Segment, Transcript
-from onnxgen.errors import OnnxgenError, OptionError
+from onnxgen.errors import AudioError, CancelledError, OnnxgenError, OptionError, SessionError
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.runtime.session import Cancel
 from onnxgen.tasks.request import Extras, Functions, Request, Source
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Moonshine's model card: no one says more, and what says more has lost its way.
 TOKENS_PER_SECOND = 6.5
+SHORT = 0.1  # seconds; below, an encoder's first layers may have nothing to slide over
 
 
 class Waves:
@@ -48,10 +49,13 @@ class Waves:
         self.duration: dict[int, float] = {}
         self._results: dict[int, Transcript] = {}
         self._request: Request | None = None
+        self._cancelled = Cancel()
 
     def run(self) -> Iterator[tuple[int, list[Segment]]]:
         """The number of a recording with what was said in it."""
         for index, source in enumerate(self._sources):
+            if self._cancelled.cancelled:
+                raise CancelledError("the request was cancelled")
             try:
                 samples = read(source, self._extractor.sampling_rate, **self._reading)
             except OnnxgenError as error:
@@ -67,8 +71,17 @@ class Waves:
             prompts = self._model.decoder_prompts(None, self._config, 1)
             config = self._bounded(seconds, len(prompts[0]))
             request = self._request = self._model.ask(prompts, config, self._functions, extras)
-            for _ in request.steps():
-                pass
+            try:
+                for _ in request.steps():
+                    pass
+            except SessionError as error:
+                if seconds >= SHORT:
+                    raise
+                self.failures[index] = AudioError(
+                    f"{seconds:.3f} s are too short for the model", wanted=f"{SHORT} s or more"
+                )
+                self.failures[index].__cause__ = error
+                continue
             answer = request.results()[0][0]
             segment = Segment(0.0, seconds, answer.text, answer.tokens)
             self._results[index] = Transcript(answer.text, (segment,), duration=seconds)
@@ -84,6 +97,7 @@ class Waves:
 
     def cancel(self) -> None:
         """From any thread: ends what runs within a node, with CancelledError."""
+        self._cancelled.cancel()
         if self._request is not None:
             self._request.cancel()
 
