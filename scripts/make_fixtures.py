@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 SHARED = ["torch==2.13.0", "onnx", "onnxruntime", "sentencepiece", "accelerate"]
-ORACLE = ["transformers==4.57.6", "optimum-onnx==0.1.0", "optimum==2.1.0", "onnxscript"]
+ORACLE = ["transformers==4.57.6", "optimum-onnx==0.1.0", "optimum==2.1.0", "onnxscript", "pillow"]
 BUILDER = ["onnxruntime-genai==0.18.0", "transformers==5.24.0", "onnx_ir"]
 
 

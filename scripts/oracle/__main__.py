@@ -15,8 +15,18 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel
 
-from . import expectations, exporters, fixtures, graphs, readme, tokens
-from . import speech_build, speech_fixtures
+from . import (
+    expectations,
+    exporters,
+    fixtures,
+    graphs,
+    readme,
+    seq2seq_build,
+    seq2seq_fixtures,
+    speech_build,
+    speech_fixtures,
+    tokens,
+)
 from .expectations import NEW
 from .families import FAMILIES
 from .fixtures import Fixture
@@ -34,6 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)  # sums in one order, so that a rebuild gives the same numbers
     speech, names = speech_fixtures.split(options.names)
+    seq2seq, names = seq2seq_fixtures.split(names) if names or not options.names else ([], [])
     chosen = fixtures.choose(names) if names or not options.names else []
     for family in dict.fromkeys(fixture.family for fixture in chosen):
         model, expected = make_checkpoint(family, options.work)
@@ -41,6 +52,7 @@ def main() -> None:
             if fixture.family == family:
                 print(build(fixture, model, expected, options), flush=True)
     speech_build.build_all(speech, options)
+    seq2seq_build.build_all(seq2seq, options)
     readme.update(options.out.parent / "README.md", options.out)
 
 
