@@ -2,8 +2,8 @@
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -91,8 +91,7 @@ def run(
         options |= {"encoder_outputs": replay.encode(row.feed), "use_cache": False}
     settings = family.settings if case.settings else {}
     model.generation_config = GenerationConfig(**family.ids, **settings)
-    source = behind(model, replay) if replay else nullcontext()
-    with torch.inference_mode(), precision(dtype), source:
+    with torch.inference_mode(), behind(model, replay) if replay else nullcontext():
         out = model.generate(**feed, **options, return_dict_in_generate=True, output_scores=True)
     new = out.sequences[0, start:].tolist()
     score = out.get("sequences_scores")
@@ -101,15 +100,12 @@ def run(
     return Run(new, min(gap(step[0]) for step in out.scores), None)
 
 
-@contextmanager
-def precision(dtype: torch.dtype) -> Iterator[None]:
-    """Makes new tensors of this type: TrOCR's mask is one that does not follow the model."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+def in_double(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy in float64; so are tensors made in it, as TrOCR's mask, which follows no weight."""
+    exact = copy.deepcopy(model).double()
+    exact.register_forward_pre_hook(lambda *_: torch.set_default_dtype(torch.float64))
+    exact.register_forward_hook(lambda *_: torch.set_default_dtype(torch.float32), always_call=True)
+    return exact
 
 
 def prepended(family: Family, prompt: list[int]) -> int:
@@ -141,7 +137,7 @@ class Judge:
         #: what must agree
         self.ways: list[tuple[PreTrainedModel, Replay | None]] = [(model, r) for r in replays]
         if not replays:
-            self.ways = [(model, None), (copy.deepcopy(model).double(), None)]
+            self.ways = [(model, None), (in_double(model), None)]
 
     def stable(self, case: Case, row: Input, index: int) -> Run | None:
         """The run, or None if noise, other arithmetic or its own margin forbid to rely on it."""
