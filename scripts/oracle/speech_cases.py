@@ -100,9 +100,6 @@ MORE = [
     Case("fallback without timestamps", "short",
          {"temperature": [0.0, 1e-4], "logprob_threshold": -0.2, "num_beams": 5},
          lambda row: len(row["calls"]) > 1),
-    Case("long, silence cancels fallback", "long",
-         STAMPS | {"temperature": [0.0, 1e-4], "num_beams": 3, "no_speech_threshold": 0.5},
-         lambda row: skips(row) and falls_back(row), UNSURE),
     Case("sampled", "short", STAMPS | {"temperature": 0.7, "seed": 0}),
     Case("long, falls back to samples", "long",
          STAMPS | {"temperature": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], "condition_on_prev_tokens": True,
@@ -119,6 +116,10 @@ LANGUAGE = [
     Case("task alone", "short", {"task": "translate"}),
     Case("a language for each", ("short-0", "short-1"), STAMPS | {"language": ["ja", "de"]}),
     Case("long, translated", "long", STAMPS | {"task": "translate"}, varied),
+    # without languages 4.57.6 takes scores for log-probabilities once beams are given up
+    Case("long, silence cancels fallback", "long",
+         STAMPS | {"temperature": [0.0, 1e-4], "num_beams": 3, "no_speech_threshold": 0.5},
+         lambda row: skips(row) and falls_back(row), UNSURE),
 ]  # fmt: skip
 WORDS = STAMPS | {"return_token_timestamps": True}
 TIMED = [

@@ -8,6 +8,7 @@ from . import speech_cases as cases
 from . import speech_exporters as exporters
 from .speech_cases import Case
 from .speech_exporters import CachePosition, CrossAttentions, Unmasked
+from .speech_tokens import Whisper
 
 #: files for the first step of a decoder and for the later ones
 PAIR, MERGED = exporters.PAIR, (exporters.MERGED, exporters.MERGED)
@@ -15,16 +16,21 @@ PAIR, MERGED = exporters.PAIR, (exporters.MERGED, exporters.MERGED)
 
 @dataclass(frozen=True)
 class Fixture:
-    """One folder. `decoders` are the ways to run its decoder: first step, later ones."""
+    """One folder.
+
+    `decoder`: the files for its first step and for the later ones; `words`: whose tokenizer goes
+    into the folder, if not the checkpoint's.
+    """
 
     name: str
     family: str
     about: str
     export: Callable[[Path, Path], None]
     asked: list[Case]
-    decoders: tuple[tuple[str, str], ...] = (MERGED,)
+    decoder: tuple[str, str] = MERGED
     files: dict[str, str] = field(default_factory=lambda: {"fp32": exporters.MERGED})
     exporter: str = "optimum-onnx"
+    words: Whisper | None = None
 
 
 def plainly(*drop: str) -> Callable[[Path, Path], None]:
@@ -38,12 +44,8 @@ def as_kind(kind: type) -> Callable[[Path, Path], None]:
 ALL = [
     Fixture(
         "whisper", "whisper",
-        "multilingual, merged decoder; every case of `speech_cases.py` but word times",
-        plainly(*PAIR), cases.CORE + cases.MORE + cases.LANGUAGE,
-    ),
-    Fixture(
-        "whisper-pair", "whisper", "the same without the merged decoder", plainly(exporters.MERGED),
-        cases.CORE, (PAIR,), {"fp32": PAIR[0]},
+        "multilingual, merged decoder, timestamps in tokenizer.json",
+        plainly(*PAIR), cases.CORE + cases.MORE + cases.LANGUAGE, words=Whisper(in_file=True),
     ),
     Fixture(
         "whisper-timestamped", "whisper",
@@ -57,9 +59,8 @@ ALL = [
     ),
     Fixture(
         "whisper-en", "whisper-en",
-        "English only: no languages, no tasks; merged decoder and pair; the tokenizer has no"
-        " timestamps, and pieces of characters are not suppressed",
-        plainly(), cases.CORE + cases.MORE, (MERGED, PAIR),
+        "English only: no languages, no tasks; un-merged pair; pieces of characters are heard",
+        plainly(exporters.MERGED), cases.CORE + cases.MORE, PAIR, {"fp32": PAIR[0]},
     ),
     Fixture(
         "moonshine", "moonshine", "waveforms into the encoder; masks on both sides",

@@ -22,7 +22,7 @@ from .speech_tokens import END, LANGUAGES, START, Moonshine, Whisper
 POSITIONS = 64
 OFFICIAL = "4.31.0.dev0"  # the release that wrote the official generation_config.json
 MULTILINGUAL = Whisper()
-ENGLISH = Whisper(text=300, no_speech="nocaptions", in_file=False)
+ENGLISH = Whisper(text=300, no_speech="nocaptions")
 MOONSHINE = Moonshine()
 
 

@@ -38,7 +38,7 @@ class Whisper:
 
     text: int = 320
     no_speech: str = "nospeech"
-    in_file: bool = True
+    in_file: bool = False
 
     @property
     def specials(self) -> list[str]:

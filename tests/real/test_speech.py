@@ -137,3 +137,17 @@ def test_as_the_pipeline_merges(name, case, clip, real_models):
     assert [one.text for one in got] == [one["text"] for one in case["chunks"]]
     for one, told in zip(got, case["chunks"], strict=True):
         assert (one.start, one.end) == pytest.approx((told["start"], told["end"]), abs=0.0201)
+
+
+@pytest.mark.parametrize(
+    ("name", "audio"),
+    [(name, audio) for name, told in EXPECTED.items() for audio in told.get("languages", {})],
+)
+def test_the_language_is_detected(name, audio, clip, real_models):
+    expected = EXPECTED[name]["languages"][audio]["language"]
+    parts = EXPECTED[name]["clips"].get(audio)
+    if parts is None:  # no case of the file is about this clip yet
+        parts = next(t["clips"][audio] for t in EXPECTED.values() if audio in t["clips"])
+    found = load(real_models / name).generate(clip(parts), max_new_tokens=1)
+    assert f"<|{found.language}|>" == expected
+    assert 0.5 < found.language_probability <= 1
