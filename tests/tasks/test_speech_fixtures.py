@@ -81,7 +81,9 @@ def compare(found, told, speech):
     said = 0.0
     for segment, expected in zip(found.segments, told["segments"], strict=True):
         assert list(segment.tokens) == expected["tokens"]
-        assert segment.start == pytest.approx(expected["start"], abs=1e-6)
+        # Text before the first timestamp: transformers' begins before its window.
+        begin = max(expected["start"], (segment.seek or 0) / 100)
+        assert segment.start == pytest.approx(begin, abs=1e-6)
         assert segment.end == pytest.approx(expected["end"], abs=1e-6)
         if "token_timestamps" not in expected:
             continue
