@@ -17,7 +17,14 @@ FOLDERS = sorted(
     if json.loads(path.read_text()).get("task") == "automatic-speech-recognition"
 )
 EXPECTED = {folder.name: json.loads((folder / "expected.json").read_text()) for folder in FOLDERS}
-CASES = [(name, case) for name, told in EXPECTED.items() for case in told["cases"]]
+CASES = [
+    (name, case)
+    for name, told in EXPECTED.items()
+    for case in told["cases"]
+    # onnxgen's "word" asks for times of segments as well, as the pipeline does.
+    if case["arguments"].get("return_token_timestamps", False)
+    <= case["arguments"].get("return_timestamps", False)
+]
 
 
 def leaks(case):
