@@ -1,4 +1,4 @@
-"""Serialized ONNX models without their weights.
+"""Serialized ONNX models without their weights, or with references in place of them.
 
 Reads protobuf's wire format just deeply enough to find the tensors: a model of many gigabytes
 costs what its graph costs, because a payload is stepped over, not read. Knows field numbers, not
@@ -6,7 +6,7 @@ their meaning; what comes out is a serialized ``ModelProto`` again.
 """
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from onnxgen.errors import ModelFileError, ModelNotFoundError
@@ -26,11 +26,19 @@ _INNER: dict[str, dict[int, str]] = {
 }
 # float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data of a tensor.
 _PAYLOAD = frozenset({4, 5, 6, 7, 9, 10, 11})
+_RAW = frozenset({4, 9, 10})  # those whose bytes are the array's own (floats, raw, doubles)
+_EXTERNAL, _LOCATION = 13, 14  # external_data and data_location of a tensor
+# Only initializers may lie elsewhere, not the tensors of attributes.
+_OUTSIDE = {"model": {7: "graph"}, "graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"},
+            "attribute": {6: "graph", 11: "graph"}}  # fmt: skip
 
 _GRAPH, _BYTES = 7, 2  # the model's field that must be there; the wire type of what has a length
 _FIXED = {1: 8, 5: 4}  # wire type -> bytes
 _MAX_DEPTH = 100  # protobuf's own limit for messages in messages
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+_Tensor = Callable[[mmap.mmap, int, int], bytes | None]
 
 
 class _Corrupt(Exception):  # noqa: N818 - never leaves this module
@@ -46,12 +54,29 @@ def slim(path: Path) -> bytes:
         ModelNotFoundError: there is no such file.
         ModelFileError: it is empty, cut short, a git-lfs pointer or something else than ONNX.
     """
+    return _read(path, _INNER, _slim_tensor)
+
+
+def refer(path: Path, location: str) -> bytes:
+    """A serialized ``ModelProto`` as in ``path``, whose large initializers are external data.
+
+    Those that ``path`` holds itself are referred to where they lie in it, under the name
+    ``location``; all else is kept byte for byte. Errors are those of :func:`slim`.
+    """
+
+    def outside(data: mmap.mmap, start: int, end: int) -> bytes | None:
+        return _refer_tensor(data, start, end, location.encode())
+
+    return _read(path, _OUTSIDE, outside)
+
+
+def _read(path: Path, inner: Mapping[str, Mapping[int, str]], tensor: _Tensor) -> bytes:
     try:
         with path.open("rb") as file:
             if file.seek(0, 2) == 0:
                 raise _bad(path, "is empty")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _slim_model(data, path)
+                return _slim_model(data, path, inner, tensor)
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"no file {path}", wanted="an ONNX graph") from error
     except OSError as error:
@@ -63,14 +88,16 @@ def is_lfs_pointer(head: bytes) -> bool:
     return head.startswith(_LFS_POINTER)
 
 
-def _slim_model(data: mmap.mmap, path: Path) -> bytes:
+def _slim_model(
+    data: mmap.mmap, path: Path, inner: Mapping[str, Mapping[int, str]], tensor: _Tensor
+) -> bytes:
     if is_lfs_pointer(data[: len(_LFS_POINTER)]):
         raise _bad(path, "is a git-lfs pointer, not the graph itself", do="run `git lfs pull`")
     try:
         fields = {(number, wire) for number, wire, *_ in _fields(data, 0, len(data))}
         if (_GRAPH, _BYTES) not in fields:
             raise _bad(path, "holds no ONNX graph")
-        slimmed = _slim(data, 0, len(data), "model", 0)
+        slimmed = _slim(data, (0, len(data)), "model", 0, inner, tensor)
     except _Corrupt as error:
         raise _bad(path, "is cut short or is no ONNX model") from error
     return data[:] if slimmed is None else slimmed
@@ -80,19 +107,27 @@ def _bad(path: Path, what: str, do: str = "download or export it again") -> Mode
     return ModelFileError(f"{path} {what}", wanted="a complete ONNX graph", do=do)
 
 
-def _slim(data: mmap.mmap, start: int, end: int, kind: str, depth: int) -> bytes | None:
-    """The message ``data[start:end]`` without big payloads; None where it has none."""
+def _slim(
+    data: mmap.mmap,
+    span: tuple[int, int],
+    kind: str,
+    depth: int,
+    inner: Mapping[str, Mapping[int, str]],
+    tensor: _Tensor,
+) -> bytes | None:
+    """The message ``data[start:end]`` with what ``tensor`` makes of big ones; None without any."""
+    start, end = span
     if kind == "tensor":
-        return _slim_tensor(data, start, end)
+        return tensor(data, start, end)
     if depth > _MAX_DEPTH:
         raise _Corrupt
     pieces: list[bytes] = []
     kept = start  # what lies before is in pieces
     for number, wire, field, body, after in _fields(data, start, end):
-        inner = _INNER[kind].get(number)
-        if inner is None or wire != _BYTES or after - body <= KEPT_BYTES:
+        within = inner[kind].get(number)
+        if within is None or wire != _BYTES or after - body <= KEPT_BYTES:
             continue
-        message = _slim(data, body, after, inner, depth + 1)
+        message = _slim(data, (body, after), within, depth + 1, inner, tensor)
         if message is not None:
             tag = _encode(number << 3 | _BYTES)
             pieces += (data[kept:field], tag, _encode(len(message)), message)
@@ -109,6 +144,33 @@ def _slim_tensor(data: mmap.mmap, start: int, end: int) -> bytes | None:
         else:
             rest.append((field, after))
     return None if payload <= KEPT_BYTES else b"".join(data[a:b] for a, b in rest)
+
+
+def _refer_tensor(data: mmap.mmap, start: int, end: int, location: bytes) -> bytes | None:
+    rest: list[bytes] = []
+    payload: list[tuple[int, int, int, int]] = []
+    for number, wire, field, body, after in _fields(data, start, end):
+        if number in _PAYLOAD:
+            payload.append((number, wire, body, after))
+        else:
+            rest.append(data[field:after])
+    if len(payload) != 1:  # none, or values one by one
+        return None
+    number, wire, body, after = payload[0]
+    if number not in _RAW or wire != _BYTES or after - body <= KEPT_BYTES:
+        return None
+    for key, value in (
+        (b"location", location),
+        (b"offset", b"%d" % body),
+        (b"length", b"%d" % (after - body)),
+    ):
+        rest.append(_message(_EXTERNAL, _message(1, key) + _message(2, value)))
+    return b"".join((*rest, _encode(_LOCATION << 3), _encode(1)))
+
+
+def _message(number: int, content: bytes) -> bytes:
+    """``content`` as the field ``number``."""
+    return _encode(number << 3 | _BYTES) + _encode(len(content)) + content
 
 
 def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:

@@ -17,6 +17,8 @@ examples:
   onnxgen caption Xenova/trocr-base-printed scans/*.png --json > lines.jsonl
   onnxgen caption ./donut-receipts receipt.png --prompt "<s_cord-v2>" --fields
   onnxgen caption ./donut-docvqa page.png --question "What is the total?"
+  onnxgen caption ./my-smolvlm *.jpg --prompt "What is in this picture?"
+  onnxgen caption ./my-qwen2-vl --image before.png --image after.png --prompt "What changed?"
 """
 
 
@@ -31,9 +33,22 @@ def add_parser(commands: options.Commands) -> None:
     )
     options.add_model(parser)
     parser.add_argument(
-        "images", metavar="IMAGE", nargs="+", help="a file; - reads one image from stdin"
+        "images", metavar="IMAGE", nargs="*", help="a file; - reads one image from stdin"
     )
-    parser.add_argument("--prompt", metavar="TEXT", help="how each answer begins (task tokens)")
+    parser.add_argument(
+        "--image",
+        dest="together",
+        action="append",
+        default=[],
+        metavar="IMAGE",
+        help="an image of one prompt that shows several; may be repeated",
+    )
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="what to ask, of models that take text and images; how each answer begins (task "
+        "tokens), of others",
+    )
     parser.add_argument("--question", metavar="TEXT", help="what to ask about each document")
     parser.add_argument(
         "--fields", action="store_true", help="print a document model's answer as JSON fields"
@@ -54,10 +69,21 @@ def _count(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Carries the command out."""
     keywords = options.generation_arguments(args)
-    if args.images.count("-") > 1:
+    if [*args.images, *args.together].count("-") > 1:
         raise OptionError("stdin is named twice", do="give - once")
-    keywords |= {name: getattr(args, name) for name in ("prompt", "question")}
+    if bool(args.images) == bool(args.together):
+        raise OptionError(
+            "images both in one prompt and each in its own" if args.images else "no image is named",
+            wanted="IMAGE ..., or --image IMAGE for those of one prompt",
+        )
     model = options.load(args)
+    if hasattr(model, "vision"):
+        return _see(args, model, keywords)
+    if args.together:
+        raise OptionError(
+            f"{args.model} takes one image at a time", do="name the images without --image"
+        )
+    keywords |= {name: getattr(args, name) for name in ("prompt", "question")}
     if not hasattr(model, "processor"):
         command = "transcribe" if hasattr(model, "extractor") else "generate"
         options.refuse_task(args, "images", command)
@@ -74,6 +100,34 @@ def run(args: argparse.Namespace) -> int:
             _print(args, model, name, answer)
         if args.stats:
             _tell(request, results)
+    return int(failed > 0)
+
+
+def _see(args: argparse.Namespace, model: Any, keywords: dict[str, Any]) -> int:
+    """Models that take text and images: one prompt for each image, or one for all together."""
+    asked = args.question if args.question is not None else args.prompt
+    if args.fields and not hasattr(model, "to_json"):
+        raise OptionError(f"--fields with {args.model}", wanted="a model that answers in fields")
+    failed = 0
+    shown = [args.together] if args.together else [[name] for name in args.images]
+    for names in shown:
+        try:
+            prompt, own = model.about([_source(name) for name in names], asked)
+            request = model.request([prompt], None, keywords | own)
+        except UNREADABLE as error:
+            if len(shown) == 1:
+                raise
+            failed += 1
+            output.report_of(names[0], error)
+            continue
+        if len(shown) == 1 and answers.may_stream(args, request) and not args.fields:
+            answers.stream(request)
+        else:
+            answers.finish(request)
+            name = ", ".join(names)
+            _print(args, model, name, request.results()[0], alone=len(shown) == 1)
+        if args.stats:
+            _tell(request, request.results())
     return int(failed > 0)
 
 

@@ -2,13 +2,14 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from onnxgen.cli import answers, options, output
-from onnxgen.errors import ChatTemplateError, OnnxgenError, OptionError
+from onnxgen.errors import ChatTemplateError, OnnxgenError, OptionError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from onnxgen.tasks.cache import Cache
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "/help": "show these commands",
+    "/image FILE": "show an image with the next message",
     "/clear": "forget the conversation (the system message stays)",
     "/exit": "end; so does Ctrl-D",
 }
-HELP = "\n".join(f"  {name:7} {does}" for name, does in COMMANDS.items())
+HELP = "\n".join(f"  {name:12} {does}" for name, does in COMMANDS.items())
 
 EPILOG = f"""\
 Without -m, each line of stdin is a message; a terminal gets a prompt, and these commands:
@@ -30,6 +32,7 @@ Ctrl-C stops an answer, and at the prompt the program.
 examples:
   onnxgen chat ./my-export
   onnxgen chat ./my-export -m "What is the capital of France?"
+  onnxgen chat ./my-smolvlm --image photo.jpg -m "What is on the left?" -m "And behind it?"
   git diff | onnxgen chat ./my-export -s "Describe the change in one sentence." -m -
 """
 
@@ -53,6 +56,14 @@ def add_parser(commands: options.Commands) -> None:
         metavar="TEXT",
         help="answer this and end; - reads stdin; several are answered one after the other",
     )
+    parser.add_argument(
+        "--image",
+        dest="images",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="show an image with the first message; may be repeated",
+    )
     parser.add_argument("-s", "--system", metavar="TEXT", help="the system message")
     options.add_run(parser)
     parser.set_defaults(run=run)
@@ -65,17 +76,37 @@ class Chat:
     model: "TextGeneration"
     keywords: dict[str, Any]
     args: argparse.Namespace
-    messages: list[dict[str, str]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)  # to be shown with the next message
     cache: "Cache | None" = None  # what the last answer left behind
 
     def clear(self) -> None:
         """Forgets everything but the system message."""
         system = self.args.system
         self.messages = [] if system is None else [{"role": "system", "content": system}]
+        self.images = []
+
+    def show(self, names: list[str]) -> None:
+        """Has images be part of the next message; ImageError if one cannot be read."""
+        if names and not hasattr(self.model, "vision"):
+            raise UnsupportedModelError(
+                f"{self.args.model} has no vision_encoder.onnx",
+                wanted="a model that sees",
+                do="leave images out",
+            )
+        from onnxgen.vision.loading import load
+
+        for name in names:
+            load(name)
+        self.images += names
 
     def ask(self, text: str) -> None:
         """Answers ``text``. What was said of an answer that Ctrl-C cut short is kept."""
-        question = {"role": "user", "content": text}
+        content: Any = text
+        if self.images:
+            parts = [{"type": "image", "image": name} for name in self.images]
+            content = [*parts, {"type": "text", "text": text}]
+        question = {"role": "user", "content": content}
         request = self._request([*self.messages, question])
         said: list[str] = []
         try:
@@ -88,6 +119,7 @@ class Chat:
         finally:
             if answer := "".join(said):
                 self.messages += [question, {"role": "assistant", "content": answer}]
+                self.images = []
         results = request.results()[0]
         if self.args.json:
             output.json_line(answers.as_json(results[0]))
@@ -96,7 +128,7 @@ class Chat:
         if self.args.stats:
             output.note(answers.statistics(results, request.selection))
 
-    def _request(self, messages: list[dict[str, str]]) -> "Request":
+    def _request(self, messages: list[dict[str, Any]]) -> "Request":
         """The next turn; it goes on with the cache of the last one where one row does."""
         from onnxgen.tasks.cache import Cache
 
@@ -125,6 +157,7 @@ def run(args: argparse.Namespace) -> int:
         )
     chat = Chat(model, keywords, args)
     chat.clear()
+    chat.show(args.images)
     if texts:
         for text in texts:
             chat.ask(text)
@@ -160,18 +193,20 @@ def _converse(chat: Chat) -> None:
             return
         if text == "/clear":
             chat.clear()
+        elif text.startswith("/image "):
+            _try(chat.show, [text.removeprefix("/image ").strip()])
         elif text == "/help":
             output.note(HELP)
         elif text.startswith("/") and " " not in text:
-            near = get_close_matches(text, COMMANDS, n=1)
+            near = get_close_matches(text, [name.split()[0] for name in COMMANDS], n=1)
             output.note(f"no command {text}; " + (f"did you mean {near[0]}?" if near else "/help"))
         elif text:
-            _answer(chat, text)
+            _try(chat.ask, text)
 
 
-def _answer(chat: Chat, text: str) -> None:
+def _try(act: Callable[[Any], None], given: Any) -> None:
     try:
-        chat.ask(text)
+        act(given)
     except KeyboardInterrupt:
         return
     except OnnxgenError as error:  # a message too many must not end the conversation

@@ -99,7 +99,7 @@ def render(found: "Inspection") -> str:
 def _verdict(found: "Inspection") -> Iterator[str]:
     error = found.refusal
     if error is None:
-        yield "  runs: text generation"
+        yield f"  runs: {found.task}"
         return
     yield f"  does not run: {error.found}"
     if error.wanted:
@@ -143,6 +143,9 @@ def _graph(session: "Session") -> Rows:
     yield "exporter", f"{session.producer or 'unsaid'} (opsets: {opsets})"
     weights = [f"{dtype} {output.size(size)}" for dtype, size in session.weights.items()]
     yield "weights", ", ".join(weights) or "none"
+    if session.rewrites:
+        made = [f"{count} x {about}" for about, count in session.rewrites.items()]
+        yield "rewritten", ", ".join(made)
     for number, text in enumerate(_tensors(session.inputs)):
         yield "" if number else "inputs", text
     for number, text in enumerate(_tensors(session.outputs)):

@@ -83,6 +83,18 @@ def add_run(parser: argparse.ArgumentParser, *, short: bool = True) -> None:
         help="choose tokens by a graph where the logits are (onnx) or on the host (numpy); "
         "default: onnx on cuda, numpy on cpu",
     )
+    group.add_argument(
+        "--accuracy-level",
+        type=int,
+        metavar="N",
+        help="4: products with weights of 4 or 8 bits round their activations to 8 bits, faster "
+        "and less exact",
+    )
+    group.add_argument(
+        "--no-rewrites",
+        action="store_true",
+        help="run graphs as they came, not rewritten in memory to be faster",
+    )
     group = parser.add_argument_group(
         "generation", "the options of transformers' GenerationConfig, and a few of onnxgen's own"
     )
@@ -180,6 +192,8 @@ def load(args: argparse.Namespace) -> Any:
             device=args.device,
             threads=args.threads,
             selection=args.selection,
+            rewrites=not args.no_rewrites,
+            accuracy_level=args.accuracy_level,
             **model_arguments(args),
         )
     if model.files.chosen:

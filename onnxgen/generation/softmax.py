@@ -31,9 +31,8 @@ def log_softmax(scores: Floats) -> Floats:
 
 def normaliser(scores: Floats) -> float:
     """What makes ``scores`` (V,) log-probabilities when taken off: the log of their exp's sum."""
-    kept = scores[scores > -np.inf]
-    best = kept.max()
-    return float(best + np.log(np.exp(kept - best).sum()))
+    best = scores.max()
+    return float(best + np.log(np.exp(scores - best).sum()))
 
 
 def _total(powers: Floats) -> Floats:

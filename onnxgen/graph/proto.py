@@ -158,8 +158,8 @@ class Graph:
         self.path = path
         self.scope = Scope(model.graph)
         constants = {tensor.name for tensor in model.graph.initializer}
-        self.inputs = {v.name: _port(v) for v in model.graph.input if v.name not in constants}
-        self.outputs = {v.name: _port(v) for v in model.graph.output}
+        self.inputs = {v.name: port_of(v) for v in model.graph.input if v.name not in constants}
+        self.outputs = {v.name: port_of(v) for v in model.graph.output}
         self.opsets = {opset.domain or "ai.onnx": opset.version for opset in model.opset_import}
         self.producer = f"{model.producer_name} {model.producer_version}".strip()
 
@@ -182,7 +182,8 @@ class Graph:
         return graph
 
 
-def _port(info: ValueInfoProto) -> Port:
+def port_of(info: ValueInfoProto) -> Port:
+    """What a graph declares of an input or output."""
     tensor = info.type.tensor_type
     dims = tuple(
         d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim

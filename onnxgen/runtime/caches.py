@@ -27,11 +27,12 @@ class Layout:
 
     ids: Ints  # (B,S), 0 in padding
     mask: Ints  # (B,T), 1 where a token stands
-    positions: Ints  # (B,S), of no meaning in padding
+    positions: Ints  # (B,S), of no meaning in padding; or (N,B,S), on several axes
     last: Ints  # (B,) column of each row's last real token
     before: Ints  # (B,) tokens of each row in the cache, before this run
     after: Ints  # (B,) likewise, after it
     columns: int  # P
+    places: Ints | None = None  # (B,S) which feature of a scene an embedding is, -1 for none
 
 
 class Cache(Protocol):

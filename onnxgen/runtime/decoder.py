@@ -20,8 +20,10 @@ from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import CrossPlan, Encoded, Encoding
 from onnxgen.runtime.group import Group
 from onnxgen.runtime.kept import Floats, KeptLogits, joined
+from onnxgen.runtime.rewriting import prepared
+from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.selection import Selectors
-from onnxgen.runtime.session import Cancel, Session
+from onnxgen.runtime.session import PLAIN, Cancel, Engine, Session
 from onnxgen.runtime.steady import Steady
 from onnxgen.runtime.watch import Watch
 
@@ -31,32 +33,32 @@ class DecoderModel:
 
     ``later`` is the second graph of an un-merged pair: it takes a cache, ``graph`` takes none.
     ``encoded``: it attends to what an encoder made, which each decoder is started with.
-    With ``selection`` "onnx", which is None's meaning on cuda but not on cpu, it has ``selectors``,
-    which choose tokens where its logits are.
+    With the engine's ``selection`` "onnx", which is None's meaning on cuda but not on cpu, it has
+    ``selectors``, which choose tokens where its logits are.
     """
 
     def __init__(
         self,
         graph: DecoderGraph,
+        engine: Engine = PLAIN,
         *,
         later: DecoderGraph | None = None,
         embedder: Embedder | None = None,
-        device: str = "cpu",
-        threads: int | None = None,
         encoded: bool = False,
-        selection: str | None = None,
     ) -> None:
         check_runs(graph, embedded=embedder is not None, encoded=encoded)
         self.graph = later or graph
-        self.first = Session(graph.path, device=device, threads=threads)
-        self.later = Session(later.path, device=device, threads=threads) if later else self.first
+        self.first = Session(prepared(graph.path, engine), engine)
+        self.later = self.first
+        if later is not None:
+            self.later = Session(prepared(later.path, engine), engine)
         self.first_graph, self.embedder = graph, embedder
         self.device = Device(self.first.device, self.first.device_id)
         self.vocab_size = graph.vocab_size or 0
-        here = selection or ("numpy" if self.device.kind == "cpu" else "onnx")
+        here = engine.selection or ("numpy" if self.device.kind == "cpu" else "onnx")
         place = (self.device, self.vocab_size, self.graph.logits.elem_type)
         self.selectors = Selectors(*place) if here == "onnx" else None
-        self.steady = Steady.fits(self.graph, self.device)
+        self.steady = Steady.fits(self.graph, self.device, embedder)
         self.cross = CrossPlan(graph, self.graph, self.device) if encoded else None
 
     @cached_property
@@ -85,11 +87,12 @@ class DecoderModel:
         prefill_chunk_size: int | None = None,
         encoding: Encoding | None = None,
         watch: Watch | None = None,
+        scene: Scene | None = None,
     ) -> "Decoder":
         """A decoder with empty caches, for sequences of up to ``capacity`` tokens each.
 
         ``encoding``: what its rows attend to, where the model is one that attends. ``watch`` is
-        filled while it runs.
+        filled while it runs. ``scene``: the images of its prompts.
 
         ``prefill_chunk_size`` bounds how many tokens of a prompt run at once; graphs that take only
         one token behind a cache run a prompt as a whole. CapacityError if the graph cannot
@@ -97,7 +100,7 @@ class DecoderModel:
         """
         self.check(capacity)
         encoded = self.cross.take(encoding) if self.cross and encoding else None
-        return Decoder(self, capacity, prefill_chunk_size, encoded, watch)
+        return Decoder(self, capacity, prefill_chunk_size, encoded, watch, scene)
 
     def check(self, capacity: int) -> None:
         """CapacityError if the graph cannot position ``capacity`` tokens."""
@@ -122,9 +125,10 @@ class Decoder:
         chunk: int | None = None,
         encoded: Encoded | None = None,
         watch: Watch | None = None,
+        scene: Scene | None = None,
     ) -> None:
         self.model, self.capacity, self._chunk = model, capacity, chunk
-        self._encoded, self._watch = encoded, watch
+        self._encoded, self._watch, self._scene = encoded, watch, scene
         self._steady = model.steady and not (watch and watch.heads)
         self.vocab_size = model.vocab_size
         self.lengths: Ints = np.zeros(0, np.int64)
@@ -222,6 +226,12 @@ class Decoder:
             self._groups = [g.gather(np.arange(len(g.rows)), g.rows, capacity) for g in groups]
             self.capacity = capacity
 
+    def show(self, scene: Scene | None) -> None:
+        """Has the tokens that follow belong to the prompts of ``scene``."""
+        self._scene = scene
+        for group in self._groups:
+            group.show(scene.gather(group.rows) if scene else None)
+
     def cancel(self) -> None:
         """From any thread: the run in progress ends within a node, with CancelledError."""
         self._cancel.cancel()
@@ -257,7 +267,8 @@ class Decoder:
     def _group(self, rows: Ints) -> Group:
         encoded = self._encoded.gather(rows) if self._encoded else None
         model, cancel, watch = self.model, self._cancel, self._watch
-        return Group(model, rows, self.capacity, cancel, None, self._chunk, encoded, watch)
+        scene = self._scene.gather(rows) if self._scene else None
+        return Group(model, rows, self.capacity, cancel, None, self._chunk, encoded, watch, scene)
 
     def _alike(self, lengths: Ints) -> list[Ints]:
         """The rows that may run together."""

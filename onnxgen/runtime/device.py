@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from onnxgen.runtime.session import Cancel, Session
+from onnxgen.runtime.session import Cancel, Engine, Session
 
 Shape = tuple[int, ...]
 # Copies do not look at values, so any type of the same width serves.
@@ -135,7 +135,7 @@ class Device:
         key = (axis, item)
         if key not in self._graphs:
             graph = _gather_graph(len(source[1]), axis, WORD_TYPES[item])
-            self._graphs[key] = Session(graph, device=f"{self.kind}:{self.index}")
+            self._graphs[key] = Session(graph, Engine(f"{self.kind}:{self.index}"))
         session = self._graphs[key]
         binding = session.ort.io_binding()
         place = (self.kind, self.index, WORDS[item])

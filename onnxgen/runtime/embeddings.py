@@ -1,25 +1,31 @@
 """Token ids to embeddings, by the session that some exports keep apart (``embed_tokens``).
 
-Letters: B rows, S new tokens, H hidden size.
+Letters: B rows, S new tokens, H hidden size, R features.
 """
 
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnxgen.errors import UnsupportedModelError
 from onnxgen.graph.decoder import DecoderGraph
-from onnxgen.graph.proto import Graph
+from onnxgen.graph.proto import Graph, Port
+from onnxgen.graph.shapes import ITEM_BYTES
 from onnxgen.runtime.binding import Binding
+from onnxgen.runtime.caches import Ints, Layout
 from onnxgen.runtime.device import Device
-from onnxgen.runtime.session import Cancel, Session
+from onnxgen.runtime.session import PLAIN, Cancel, Engine, Session
+
+ROLES = ("embeds", "per_layer_inputs")  # of a decoder's inputs, in the order of the outputs
 
 
 class Embedder:
     """The session that turns ids (B,S) into embeddings (B,S,H), on the decoder's device."""
 
-    def __init__(self, path: Path, *, device: str = "cpu", threads: int | None = None) -> None:
+    def __init__(self, path: Path, engine: Engine = PLAIN) -> None:
         graph = Graph.load(path)
         ids = [p for p in graph.inputs.values() if p.dtype in {"int64", "int32"}]
         if len(ids) != 1 or len(graph.inputs) != 1:
@@ -29,18 +35,118 @@ class Embedder:
                 do="export the token embeddings as a graph of their own",
             )
         self._ids = ids[0]
-        self._session = Session(path, device=device, threads=threads)
+        self._session = Session(path, engine)
         self._device = Device(self._session.device, self._session.device_id)
+        self._outputs = [graph.outputs[name] for name in self._session.outputs]
 
     def feed(
-        self, binding: Binding, graph: DecoderGraph, ids: NDArray[np.int64], cancel: Cancel
+        self,
+        binding: Binding,
+        graph: DecoderGraph,
+        layout: Layout,
+        features: NDArray[Any] | None,
+        cancel: Cancel,
     ) -> None:
-        """Binds the embeddings of ``ids`` (B,S) to the decoder's input."""
+        """Binds the embeddings of a run's tokens to the decoder's input.
+
+        Those of image tokens are ``features`` (R,H), where ``layout`` says which.
+        """
+        ids, places = layout.ids, layout.places
+        if places is None or not (places >= 0).any():
+            features = None  # nothing of them is in this run
+        elif "per_layer_inputs" not in graph.inputs:
+            ids = np.where(places >= 0, 0, ids)  # those of images may be outside of the table
+        own = self._run(ids, cancel)
+        for role, port in self._roles(graph):
+            value, target = own.fetch(port.name), graph.inputs[role]
+            inserts = role == "embeds" and features is not None
+            if inserts or port.dtype != target.dtype:
+                array = value.numpy()  # (B,S,H); on the CPU the value itself, elsewhere a copy
+                if inserts and features is not None and places is not None:
+                    insert(array, features, places)
+                if self._device.kind != "cpu" or port.dtype != target.dtype:
+                    binding.write(target.name, array.astype(target.dtype, copy=False))
+                    continue
+            binding.feed(target.name, value)
+
+    def embeddings(
+        self, ids: Ints, places: Ints, features: NDArray[Any], cancel: Cancel
+    ) -> NDArray[Any]:
+        """The embeddings (B,S,H) of ``ids`` (B,S), on the host, for an encoder.
+
+        Those of image tokens are ``features`` (R,H), where ``places`` (B,S) is not below 0.
+        """
+        own = self._run(np.where(places >= 0, 0, ids), cancel)
+        array: NDArray[Any] = own.fetch(self._outputs[0].name).numpy()
+        insert(array, features, places)
+        return array
+
+    def _run(self, ids: Ints, cancel: Cancel) -> Binding:
+        """A finished run for ``ids`` (B,S)."""
         own = Binding(self._session, self._device)
         own.write(self._ids.name, ids.astype(self._ids.dtype, copy=False))
-        for output in self._session.outputs:
-            own.allocate(output)
+        for port in self._outputs:
+            own.allocate(port.name)
         own.run(cancel)
-        roles = [role for role in ("embeds", "per_layer_inputs") if role in graph.inputs]
-        for role, output in zip(roles, self._session.outputs, strict=False):
-            binding.feed(graph.inputs[role].name, own.fetch(output))
+        return own
+
+    def single(self, binding: Binding, graph: DecoderGraph) -> "Single":
+        """One token after another, for a graph and device that :meth:`fits_single`."""
+        return Single(self._session, self._device, self._ids, self._roles(graph), binding, graph)
+
+    def fits_single(self, graph: DecoderGraph) -> bool:
+        """Whether the sizes of a token's embeddings, in the decoder's own dtype, are known."""
+        return all(
+            port.dtype == graph.inputs[role].dtype and _sizes(port, graph.inputs[role]) is not None
+            for role, port in self._roles(graph)
+        )
+
+    def _roles(self, graph: DecoderGraph) -> list[tuple[str, Port]]:
+        """The decoder's inputs that this session makes, each with the output that is it."""
+        return list(
+            zip((role for role in ROLES if role in graph.inputs), self._outputs, strict=False)
+        )
+
+
+class Single:
+    """The embeddings of one token, in memory that both sessions keep bound."""
+
+    def __init__(
+        self,
+        session: Session,
+        device: Device,
+        ids: Port,
+        roles: list[tuple[str, Port]],
+        binding: Binding,
+        graph: DecoderGraph,
+    ) -> None:
+        self._own = Binding(session, device)
+        self._ids = self._own.write(ids.name, np.zeros((1, 1), ids.dtype))
+        for role, port in roles:
+            target = graph.inputs[role]
+            shape = (1, 1, *(_sizes(port, target) or ()))  # (1,1,H) or (1,1,layers,sizes)
+            memory = device.memory(prod(shape) * ITEM_BYTES[port.dtype])
+            self._own.fill(port.name, port.elem_type, shape, memory)
+            binding.read(target.name, target.elem_type, shape, memory)
+
+    def feed(self, token: Ints, cancel: Cancel) -> None:
+        """Embeds ``token`` (1,1)."""
+        self._ids[...] = token
+        self._own.run(cancel)
+
+
+def insert(embeddings: NDArray[Any], features: NDArray[Any], places: Ints) -> None:
+    """Puts ``features`` (R,H) into ``embeddings`` (B,S,H) where ``places`` (B,S) names one."""
+    there = places >= 0  # (B,S)
+    if not there.any():
+        return
+    embeddings[there] = features[places[there]].astype(embeddings.dtype, copy=False)
+
+
+def _sizes(port: Port, target: Port) -> tuple[int, ...] | None:
+    """The dims of a token's embedding, None where neither graph says them."""
+    dims = [
+        one if isinstance(one, int) else other
+        for one, other in zip(target.shape[2:], port.shape[2:], strict=True)
+    ]
+    return tuple(int(d) for d in dims if d) if all(isinstance(d, int) for d in dims) else None

@@ -21,7 +21,8 @@ from onnxgen.runtime.binding import Binding
 from onnxgen.runtime.caches import Ints, folded
 from onnxgen.runtime.device import Device, Memory, Shape
 from onnxgen.runtime.feeds import conform
-from onnxgen.runtime.session import Cancel, Session
+from onnxgen.runtime.rewriting import prepared
+from onnxgen.runtime.session import PLAIN, Cancel, Engine, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,9 @@ class Tensor:
 class EncoderModel:
     """An encoder's graph and session."""
 
-    def __init__(
-        self, graph: EncoderGraph, *, device: str = "cpu", threads: int | None = None
-    ) -> None:
+    def __init__(self, graph: EncoderGraph, engine: Engine = PLAIN) -> None:
         self.graph = graph
-        self._session = Session(graph.path, device=device, threads=threads, arena=True)
+        self._session = Session(prepared(graph.path, engine), engine, arena=True)
         self._device = Device(self._session.device, self._session.device_id)
 
     def encode(

@@ -21,7 +21,7 @@ VALUES: Mapping[str, Callable[[Layout], Array]] = {
     "ids": lambda layout: layout.ids,  # (B,S)
     "mask": lambda layout: layout.mask,  # (B,T)
     "positions": lambda layout: layout.positions,  # (B,S)
-    "token_types": lambda layout: np.zeros_like(layout.ids),  # (B,S)
+    "token_types": lambda layout: _types(layout),  # (B,S)
     "use_cache": lambda layout: np.array([layout.columns > 0]),  # (1,)
     "cache_position": lambda layout: layout.columns + np.arange(layout.ids.shape[1]),  # (S,)
     "past_length": lambda layout: np.array(layout.columns),  # ()
@@ -44,6 +44,13 @@ def feeds(graph: DecoderGraph, layout: Layout, last_column: bool) -> Iterator[tu
             yield port.name, conform(VALUES[role](layout), port)
 
 
+def _types(layout: Layout) -> Array:
+    """1 for the tokens of images, 0 for text (B,S)."""
+    if layout.places is None:
+        return np.zeros_like(layout.ids)
+    return (layout.places >= 0).astype(np.int64)
+
+
 def conform(values: Array, port: Port) -> Array:
     """``values`` in the dtype and rank of ``port``.
 
@@ -51,6 +58,8 @@ def conform(values: Array, port: Port) -> Array:
     with one row for each of several axes, (N,B,S).
     """
     rank = len(port.shape)
+    if values.ndim == 3 and rank == 2:  # (1,B,S) -> (B,S)
+        values = values[0]
     if values.ndim == 2 and rank == 3:  # (B,S) -> (N,B,S)
         axes = port.shape[0] if isinstance(port.shape[0], int) else 3
         values = np.broadcast_to(values, (axes, *values.shape))

@@ -23,6 +23,7 @@ from onnxgen.runtime.device import Memory
 from onnxgen.runtime.encoder import Encoded
 from onnxgen.runtime.feeds import feeds
 from onnxgen.runtime.kept import Floats, Part, floats
+from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.steady import Steady
 from onnxgen.runtime.watch import Watch
@@ -48,10 +49,12 @@ class Group:
         chunk: int | None = None,
         encoded: Encoded | None = None,
         watch: Watch | None = None,
+        scene: Scene | None = None,
     ) -> None:
         self.model, self.rows, self.capacity = model, rows, capacity
         self.graph, self.vocab_size = model.graph, model.vocab_size
         self.cancel, self._chunk, self._encoded, self._watch = cancel, chunk, encoded, watch
+        self.scene = scene
         self.cache = cache or new_cache(model.graph, model.device, len(rows), capacity)
         self._bindings: dict[bool, Binding] = {}  # of first and of later steps
         self._logits: Memory | None = None
@@ -63,16 +66,23 @@ class Group:
         cache = self.cache.gather(inside, capacity)
         room = capacity or self.capacity
         encoded = self._encoded.gather(inside) if self._encoded else None
-        watch = self._watch
-        return Group(self.model, rows, room, self.cancel, cache, self._chunk, encoded, watch)
+        scene = self.scene.gather(inside) if self.scene else None
+        return Group(
+            self.model, rows, room, self.cancel, cache, self._chunk, encoded, self._watch, scene
+        )
 
     def permute(self, inside: Ints) -> None:
         """Makes row i what row ``inside[i]`` was, for as many rows as there are."""
         self.cache.permute(inside)
+        self.scene = self.scene.gather(inside) if self.scene else None
         encoded = self._encoded.gather(inside) if self._encoded else None
         if encoded is not self._encoded:
             self._encoded, self._steady = encoded, None
             self._bindings.clear()
+
+    def show(self, scene: Scene | None) -> None:
+        """Has the tokens that follow belong to the prompts of ``scene``."""
+        self.scene, self._steady = scene, None
 
     def run(self, tokens: Ints, lengths: Ints) -> Floats:
         """Logits (b,V) after each row's last token."""
@@ -104,7 +114,8 @@ class Group:
         steady = self._steady
         if steady is None:
             memory, shape = self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size)
-            steady = Steady(self.graph, self.model.later, self.model.device, self.capacity)
+            delta = int(self.scene.deltas[0]) if self.scene else 0
+            steady = Steady(self.model, self.capacity, delta)
             logits, self._steady = self.graph.logits, steady
             dims = shape if self.graph.logits_kind is Logits.FLAT else (1, *shape)
             steady.binding.fill(logits.name, logits.elem_type, dims, memory)
@@ -113,7 +124,7 @@ class Group:
             if logits.dtype == "float32":
                 self._view = self._floats(memory, shape)
         lengths = self.cache.lengths
-        steady.feed(token, int(lengths[0]))
+        steady.feed(token, int(lengths[0]), self.cancel)
         self.cache.bind(steady.binding, 1)
         steady.binding.run(self.cancel)
         self.cache.advance(1, lengths + 1)
@@ -159,7 +170,10 @@ class Group:
             view = cache.row(row)
             one = np.arange(1)
             encoded = self._encoded.gather([row]) if self._encoded else None
-            group = Group(self.model, one, self.capacity, self.cancel, view, self._chunk, encoded)
+            scene = self.scene.gather([row]) if self.scene else None
+            group = Group(
+                self.model, one, self.capacity, self.cancel, view, self._chunk, encoded, None, scene
+            )
             yield row, group, tokens[row : row + 1, :count], lengths[row : row + 1]
             cache.lengths = cache.lengths.copy()
             cache.lengths[row] = view.lengths[0]
@@ -169,6 +183,8 @@ class Group:
         new, started = int(lengths.max()), bool(self.cache.lengths.any())
         if self.graph.step_size == 1 or (started and not self.model.extends):
             return 1
+        if self.scene is not None and self.scene.whole and not started:
+            return new
         fits = max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16)
         if self._chunk is not None:
             fits = min(fits, self._chunk)
@@ -224,6 +240,7 @@ class Group:
     ) -> tuple[Layout, Memory, tuple[int, int, int]]:
         """Runs the graph once; the memory and shape (b,S or 1,V) of its logits."""
         layout = self.cache.lay(tokens, lengths)
+        layout = self.scene.laid(layout) if self.scene else layout
         started = layout.columns > 0
         graph = self.graph if started else self.model.first_graph
         binding, encoded = self._binding(started), self._encoded
@@ -234,7 +251,8 @@ class Group:
         for name, values in feeds(graph, layout, last_column):
             binding.write(name, values)
         if self.model.embedder is not None:
-            self.model.embedder.feed(binding, graph, layout.ids, self.cancel)
+            features = self.scene.features if self.scene else None
+            self.model.embedder.feed(binding, graph, layout, features, self.cancel)
         self.cache.bind(binding, columns)
         shape = self._logits_shape(graph, layout, last_column)
         memory = self._logits_memory(shape)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.kept import Floats, Ints, KeptLogits
 from onnxgen.runtime.selection_graph import FLOAT, SelectionSpec, selection_graph
-from onnxgen.runtime.session import Cancel, Session
+from onnxgen.runtime.session import Cancel, Engine, Session
 
 Bools = NDArray[np.bool_]
 
@@ -185,7 +185,7 @@ def new_session(
     graph = selection_graph(spec, vocab_size, elem_type)
     where = "cpu" if device.kind == "cpu" else f"{device.kind}:{device.index}"
     # Threads of its own would contend with the model's.
-    return Session(graph, device=where, threads=1)
+    return Session(graph, Engine(where, threads=1))
 
 
 class Selectors:

@@ -2,8 +2,9 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from onnxgen.errors import (
 )
 
 DEVICES = ("cpu", "cuda")
+EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def require_onnxruntime() -> Any:
@@ -91,8 +93,40 @@ class Cancel:
             return self._options[shrinks]
 
 
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How the sessions of a model run; see :func:`onnxgen.load` for the options.
+
+    ``alone``: no other session of the model works between two runs of one. Threads that wait for
+    work by turning would keep the cores from it.
+    """
+
+    device: str = "cpu"
+    threads: int | None = None
+    selection: str | None = None
+    rewrites: bool = True
+    rounds: bool = False
+    alone: bool = True
+
+
+PLAIN = Engine()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A serialized graph whose external data lies in ``folder``; ``name`` is for messages.
+
+    ``config``: entries for the options of its session.
+    """
+
+    name: str
+    proto: bytes
+    folder: Path
+    config: Mapping[str, str]
+
+
 class Session:
-    """One graph, ready to run on ``device``: ``cpu``, ``cuda`` or ``cuda:N``.
+    """One graph, ready to run as ``engine`` says.
 
     ``arena``: on the CPU, each run reuses the memory of its own large activations, and gives it
     back at its end. Without it every one of them is new pages of the system, which costs an encoder
@@ -101,24 +135,30 @@ class Session:
 
     def __init__(
         self,
-        path: Path | bytes,
+        source: Path | Model | bytes,
+        engine: Engine = PLAIN,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        spinning: bool = True,
         arena: bool = False,
     ) -> None:
         ort = require_onnxruntime()
-        self.device, self.device_id = parse_device(device)
-        self.name = path.name if isinstance(path, Path) else "a helper graph"
+        self.device, self.device_id = parse_device(engine.device)
+        self.name = "a helper graph" if isinstance(source, bytes) else source.name
         providers = _providers(ort, self.device, self.device_id)
         self._shrinks = arena and self.device == "cpu"
-        options = _options(ort, threads, spinning)
+        options = _options(ort, engine.threads, engine.alone)
         # Where it is not shrunk, the arena keeps the largest prompt's activations for good.
         options.enable_cpu_mem_arena = self._shrinks
-        source = os.fspath(path) if isinstance(path, Path) else path
+        if isinstance(source, Model):
+            options.add_session_config_entry(EXTERNAL_FOLDER, os.fspath(source.folder))
+            for key, value in source.config.items():
+                options.add_session_config_entry(key, value)
+        given: str | bytes = b""
+        if isinstance(source, Path):
+            given = os.fspath(source)
+        else:
+            given = source.proto if isinstance(source, Model) else source
         with translated(f"{self.name} cannot be loaded", loading=True):
-            self.ort = ort.InferenceSession(source, options, providers)
+            self.ort = ort.InferenceSession(given, options, providers)
         self.ort.disable_fallback()  # a failing provider must not turn into a slow CPU run
         self._check_provider(providers)
         self.inputs = [port.name for port in self.ort.get_inputs()]
@@ -175,7 +215,7 @@ def _providers(ort: Any, device: str, index: int) -> list[Any]:
     return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
 
 
-def _options(ort: Any, threads: int | None, spinning: bool) -> Any:
+def _options(ort: Any, threads: int | None, alone: bool) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     # Plans are kept per shape, and generation meets a new one in each step.
@@ -183,8 +223,8 @@ def _options(ort: Any, threads: int | None, spinning: bool) -> Any:
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     if threads:
         options.intra_op_num_threads = threads
-    if not spinning:
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if not alone:
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     return options
 
 

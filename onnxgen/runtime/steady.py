@@ -3,6 +3,10 @@
 What such steps feed lies in arrays that are bound once; a step writes a few numbers into them.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +15,13 @@ from onnxgen.graph.roles import ENCODED
 from onnxgen.runtime.binding import Binding
 from onnxgen.runtime.caches import Ints, right_padded
 from onnxgen.runtime.device import Device
+from onnxgen.runtime.embeddings import ROLES as EMBEDDED
+from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.feeds import VALUES, conform
-from onnxgen.runtime.session import Session
+from onnxgen.runtime.session import Cancel
+
+if TYPE_CHECKING:
+    from onnxgen.runtime.decoder import DecoderModel
 
 # Roles whose one number is the count of cached tokens, plus this.
 COUNTS = {
@@ -22,19 +31,22 @@ COUNTS = {
 
 
 class Steady:
-    """The inputs of single steps, for sequences of up to ``capacity`` tokens."""
+    """The inputs of single steps, for sequences of up to ``capacity`` tokens.
 
-    def __init__(
-        self, graph: DecoderGraph, session: Session, device: Device, capacity: int
-    ) -> None:
-        self.binding = Binding(session, device)
+    ``delta``: the position of a token is its index plus this.
+    """
+
+    def __init__(self, model: DecoderModel, capacity: int, delta: int) -> None:
+        graph, device = model.graph, model.device
+        self.binding = Binding(model.later, device)
         self._mask = graph.inputs.get("mask")
         self._counts: list[tuple[NDArray[np.generic], int]] = []
+        self._single = model.embedder.single(self.binding, graph) if model.embedder else None
         one = np.ones(1, np.int64)
         sample = right_padded(one[None], one, one)  # a second token behind the first
         for role, port in graph.inputs.items():
-            if role in ENCODED:
-                continue  # the same in each step, and bound by the group
+            if role in ENCODED or role in EMBEDDED:
+                continue  # the same in each step, and bound by the group; or bound by the embedder
             if role == "mask":
                 ones = np.ones(capacity, port.dtype)
                 self._ones = device.memory(ones.nbytes)
@@ -46,18 +58,25 @@ class Steady:
                 if role == "ids":
                     self._ids = held
                 elif role in COUNTS:
-                    self._counts.append((held, COUNTS[role]))
+                    offset = COUNTS[role] + (delta if role == "positions" else 0)
+                    self._counts.append((held, offset))
 
     @staticmethod
-    def fits(graph: DecoderGraph, device: Device) -> bool:
+    def fits(graph: DecoderGraph, device: Device, embedder: Embedder | None) -> bool:
         """Whether the graph's inputs are of this kind."""
         mask = graph.inputs.get("mask")
         plain = mask is None or len(mask.shape) == 2
-        return device.kind == "cpu" and plain and set(graph.inputs) <= {*VALUES, *ENCODED, "keep"}
+        known = {*VALUES, *ENCODED, "keep"}
+        if embedder is not None and embedder.fits_single(graph):
+            known |= set(EMBEDDED)
+        return device.kind == "cpu" and plain and set(graph.inputs) <= known
 
-    def feed(self, token: Ints, past: int) -> None:
+    def feed(self, token: Ints, past: int, cancel: Cancel) -> None:
         """Feeds ``token`` (1,1) behind ``past`` cached ones."""
-        self._ids[...] = token
+        if self._single is not None:
+            self._single.feed(token, cancel)
+        else:
+            self._ids[...] = token
         for held, offset in self._counts:
             held[...] = past + offset
         if self._mask is not None:

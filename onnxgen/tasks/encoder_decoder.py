@@ -4,6 +4,7 @@ Letters: B rows of the batch, T tokens of the longest row.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from onnxgen.generation.config import GenerationConfig
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.encoder import EncoderGraph
 from onnxgen.runtime.decoder import DecoderModel
+from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import EncoderModel
+from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.tasks.defaults import generation_defaults, graph_config
 from onnxgen.tasks.request import FUNCTIONS, Extras, Functions, Request
 from onnxgen.text.tokenizer import Tokenizer
@@ -28,28 +31,23 @@ class EncoderDecoder:
     Several threads may generate with one object at once.
     """
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        selection: str | None = None,
-    ) -> None:
-        self.files = files
+    def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
+        self.files, engine = files, replace(engine, alone=False)
         config = graph_config(files)
         graphs = {role: path for role, path in files.graphs.items() if role.startswith("decoder")}
         facts = {role: DecoderGraph.load(path, config) for role, path in graphs.items()}
+        embed = files.graphs.get("embed_tokens")
+        needs = embed is not None and "embeds" in facts["decoder"].inputs
+        self.embedder = Embedder(embed, engine) if embed is not None and needs else None
         self.model = DecoderModel(
             facts["decoder"],
+            engine,
             later=facts.get("decoder_with_past"),
+            embedder=self.embedder,
             encoded=True,
-            device=device,
-            threads=threads,
-            selection=selection,
         )
         encoder = EncoderGraph.load(files.graphs["encoder"])
-        self.encoder = EncoderModel(encoder, device=device, threads=threads)
+        self.encoder = EncoderModel(encoder, engine)
         self.defaults = generation_defaults(files)
         self._tokenizer: Tokenizer | None = None
 

@@ -11,7 +11,7 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Generation, Piece
 from onnxgen.runtime.encoder import Encoding
-from onnxgen.runtime.session import Cancel
+from onnxgen.runtime.session import PLAIN, Cancel, Engine
 from onnxgen.tasks.encoder_decoder import EncoderDecoder
 from onnxgen.tasks.markup import to_json
 from onnxgen.tasks.request import Extras, Request, Source
@@ -23,15 +23,8 @@ OWN = ("prompt", "question", "decoder_input_ids")
 class ImageToText(EncoderDecoder):
     """An image encoder with its decoder: ViT-GPT2, TrOCR, Donut, Nougat and their like."""
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        selection: str | None = None,
-    ) -> None:
-        super().__init__(files, device=device, threads=threads, selection=selection)
+    def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
+        super().__init__(files, engine)
         if len(self.encoder.graph.main.shape) != 4:
             raise UnsupportedModelError(
                 f"the encoder of {files.source} takes {self.encoder.graph.main.name}",

@@ -19,6 +19,7 @@ from onnxgen.graph import decoder as decoders
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.encoder import EncoderGraph
 from onnxgen.graph.proto import Graph, Port, elem_name
+from onnxgen.graph.rewrites import REWRITES, rewrite
 from onnxgen.graph.roles import roles
 from onnxgen.graph.shapes import CacheSlot
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
@@ -69,7 +70,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One of the graphs that run: who wrote it, its weights, what goes in and out."""
+    """One of the graphs that run: who wrote it, its weights, what goes in and out.
+
+    ``rewrites``: kind -> at how many places the graph is rewritten in memory before it runs.
+    """
 
     role: str
     graph: str
@@ -78,6 +82,7 @@ class Session:
     weights: Mapping[str, int]  # dtype -> bytes, largest first
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    rewrites: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ class Inspection:
     variants: tuple[Variant, ...]
     sessions: tuple[Session, ...]
     decoder: DecoderGraph | None
+    task: str  # what it is loaded for
     refusal: OnnxgenError | None
     context: int | None  # tokens that the model was made for, by its config
     text: Text
@@ -128,6 +134,7 @@ class Inspection:
             "model": self.source,
             "folder": str(self.folder),
             "layout": self.layout,
+            "task": self.task,
             "runs": self.runs,
             "refusal": _error(self.refusal),
             "dtype_reason": self.dtype_reason,
@@ -185,6 +192,7 @@ def inspect(
         variants=tuple(_variants(files)),
         sessions=tuple(_session(files, role, graph, decoder) for role, graph in graphs.items()),
         decoder=decoder,
+        task=_task(files),
         refusal=refusal,
         context=context_length(files),
         text=_text(files, sorted(stop_ids(config))),
@@ -211,6 +219,14 @@ def _facts(
     except UnsupportedModelError as error:
         return decoder, error
     return decoder, None
+
+
+def _task(files: ModelFiles) -> str:
+    """The task by the model's sessions, text-generation where they do not tell."""
+    try:
+        return task_of(files)
+    except OnnxgenError:
+        return "text-generation"
 
 
 def _variants(files: ModelFiles) -> Iterator[Variant]:
@@ -254,7 +270,14 @@ def _session(files: ModelFiles, role: str, graph: Graph, decoder: DecoderGraph |
         weights=_weights(graph),
         inputs=tuple(_tensor(port, role_of) for port in graph.inputs.values()),
         outputs=tuple(_tensor(port, role_of) for port in graph.outputs.values()),
+        rewrites=_rewrites(graph.path),
     )
+
+
+def _rewrites(path: Path) -> dict[str, int]:
+    found = rewrite(path)
+    about = {one.name: one.about for one in REWRITES}
+    return {about[name]: len(sites) for name, sites in found.sites.items()} if found else {}
 
 
 def _encoder_roles(files: ModelFiles) -> dict[str, str]:

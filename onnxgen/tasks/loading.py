@@ -7,16 +7,22 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 from onnxgen.errors import OptionError, UnsupportedModelError
 from onnxgen.files import ModelFiles, resolve
 from onnxgen.graph.encoder import EncoderGraph
+from onnxgen.runtime.session import Engine
+from onnxgen.tasks.image_prompt_to_text import ImagePromptToText
+from onnxgen.tasks.image_text_to_text import ImageTextToText
 from onnxgen.tasks.image_to_text import ImageToText
 from onnxgen.tasks.speech_to_text import SpeechToText
 from onnxgen.tasks.text_generation import TextGeneration
 from onnxgen.tasks.text_to_text import TextToText
 
-Task = TextGeneration | TextToText | ImageToText | SpeechToText
+Task = (
+    TextGeneration | TextToText | ImageToText | ImageTextToText | ImagePromptToText | SpeechToText
+)
 TASKS: dict[str, type[Task]] = {
     "text-generation": TextGeneration,
     "text-to-text": TextToText,
     "image-to-text": ImageToText,
+    "image-text-to-text": ImageTextToText,
     "speech-to-text": SpeechToText,
 }
 # What transformers' pipelines call them.
@@ -37,6 +43,8 @@ class Options(TypedDict, total=False):
     device: str
     threads: int | None
     selection: str | None
+    rewrites: bool
+    accuracy_level: int | None
     revision: str | None
     token: str | bool | None
     offline: bool | None
@@ -72,6 +80,8 @@ def load(
     device: str = "cpu",
     threads: int | None = None,
     selection: str | None = None,
+    rewrites: bool = True,
+    accuracy_level: int | None = None,
     revision: str | None = None,
     token: str | bool | None = None,
     offline: bool | None = None,
@@ -81,13 +91,17 @@ def load(
     Args:
         model: a local folder, an ``.onnx`` file, or a Hub repository ``owner/name``, each with an
             optional ``:dtype`` (``fp32``, ``fp16``, ``q8``, ``q4``, ``q4f16``, …).
-        task: ``text-generation``, ``text-to-text``, ``image-to-text`` or ``speech-to-text``, also
-            under the names of transformers' pipelines; None lets the model's sessions decide.
+        task: ``text-generation``, ``text-to-text``, ``image-to-text``, ``image-text-to-text`` or
+            ``speech-to-text``, also under the names of transformers' pipelines; None lets the
+            model's sessions decide.
         dtype: like the suffix of ``model``, or a map from file base names to dtypes.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: threads within an operator; None leaves it to ONNX Runtime (all cores).
         selection: ``onnx`` chooses tokens by a graph where the logits are, as far as a request's
             options allow; ``numpy`` on the host. None: ``onnx`` on cuda, ``numpy`` on cpu.
+        rewrites: graphs may be rewritten in memory to run faster (:mod:`onnxgen.graph.rewrites`).
+        accuracy_level: 4 has products with weights of 4 or 8 bits round their activations to 8
+            bits: faster, and of two tokens that are nearly as likely the other may come.
         revision, token, offline: for Hub repositories.
 
     Raises:
@@ -98,6 +112,12 @@ def load(
         raise OptionError.unknown(asked, {*TASKS, *NAMES}, "task")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise OptionError(f"threads is {threads!r}", wanted="a whole number of 1 or more")
+    if accuracy_level not in (None, 4) or (accuracy_level and not rewrites):
+        raise OptionError(
+            f"accuracy_level is {accuracy_level!r}"
+            + ("" if rewrites else ", and nothing may be rewritten"),
+            wanted="4, or None for what the export says",
+        )
     if selection not in (None, *SELECTIONS):
         raise OptionError(f"selection is {selection!r}", wanted=" or ".join(SELECTIONS))
     files = resolve(model, dtype=dtype, revision=revision, token=token, offline=offline)
@@ -106,13 +126,20 @@ def load(
         raise UnsupportedModelError(
             f"the sessions of {files.source} are those of {found}",
             wanted=f"a model for {asked}",
-            do=f"load it with task={found!r}, or without one",
+            do="download the repository with vision_encoder.onnx"
+            if asked == "image-text-to-text" and found == "text-generation"
+            else f"load it with task={found!r}, or without one",
         )
-    return TASKS[found](files, device=device, threads=threads, selection=selection)
+    task_class = TASKS[found]
+    if task_class is ImageTextToText and "encoder" in files.graphs:
+        task_class = ImagePromptToText
+    return task_class(files, Engine(device, threads, selection, rewrites, accuracy_level == 4))
 
 
 def task_of(files: ModelFiles) -> str:
     """The task that a model's sessions are made for; what the encoder takes tells most."""
+    if {"vision_encoder", "embed_tokens"} <= files.graphs.keys():
+        return "image-text-to-text"
     path = files.graphs.get("encoder")
     if path is None:
         return "text-generation"

@@ -33,5 +33,14 @@ def is_chat(prompt: Any) -> bool:
     return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
+def holds_images(prompt: Any) -> bool:
+    """Whether a message of the chat ``prompt`` has a part that is no text."""
+    if not is_chat(prompt):
+        return False
+    contents = [message.get("content") for message in prompt]
+    parts = [part for c in contents if c and not isinstance(c, str) for part in c]
+    return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
+
+
 def _is_ids_or_chat(part: Any) -> bool:
     return isinstance(part, Sequence) and all(isinstance(p, Integral | Mapping) for p in part)

@@ -25,6 +25,7 @@ from onnxgen.generation.sequences import Processor, Sequences
 from onnxgen.generation.stopping import Criterion, any_of, stop_strings
 from onnxgen.runtime.decoder import Decoder, DecoderModel
 from onnxgen.runtime.encoder import Encoding
+from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.watch import Watch
 from onnxgen.tasks.cache import Cache
@@ -70,7 +71,9 @@ class Extras:
 
     ``rules`` are its own processors, ``watch`` is filled while the request runs, ``sampler`` takes
     the place of the one that the options ask for, and ``heat`` is a temperature that told
-    log-probabilities leave out.
+    log-probabilities leave out. ``scene`` gives the images of the prompts, of which a kept cache
+    holds the first tokens already; ``keys`` stand for the tokens of the one prompt where a cache
+    compares them, as one image token is like another.
     """
 
     source: Source | None = None
@@ -78,6 +81,8 @@ class Extras:
     watch: Watch | None = None
     sampler: Sampler | None = None
     heat: float = 1.0
+    scene: Callable[[Cancel, int], Scene | None] | None = None
+    keys: Sequence[int] | None = None
 
 
 class Request:
@@ -157,7 +162,7 @@ class Request:
             self._chooser = self._new_chooser()
             yield from run(steps, self.rows, self._chooser, self.clock, self.copies)
             if self._functions.cache is not None:
-                self._functions.cache.keep(decoder, [*self.rows[0].prompt, *self.rows[0].tokens])
+                self._functions.cache.keep(decoder, [*self._keys, *self.rows[0].tokens])
 
     def pieces(self) -> Iterator[Piece]:
         """Runs to the end, a piece of text for each token. OptionError for beams."""
@@ -322,11 +327,21 @@ class Request:
                 prefill_chunk_size=chunk,
                 encoding=encoding,
                 watch=self._extras.watch,
+                scene=self._scene(0),
             )
             return self._decoder
-        self._decoder, held = cache.resume(self._model, self._prompts[0], self._capacity, chunk)
+        self._decoder, held = cache.resume(self._model, self._keys, self._capacity, chunk)
+        self._decoder.show(self._scene(held))
         self.rows[0].fed = held
         return self._decoder
+
+    @property
+    def _keys(self) -> list[int]:
+        """What tells the tokens of the one prompt from others."""
+        return list(self._extras.keys or self._prompts[0])
+
+    def _scene(self, held: int) -> Scene | None:
+        return self._extras.scene(self._encoding, held) if self._extras.scene else None
 
     def _scale(self) -> float | None:
         value = self.config.guidance_scale

@@ -9,6 +9,7 @@ from onnxgen.audio.transcript import Segment, Transcript
 from onnxgen.errors import ModelFileError, OptionError, UnsupportedModelError
 from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
+from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.tasks.encoder_decoder import EncoderDecoder
 from onnxgen.tasks.speech.options import NAMES, SpeechOptions
 from onnxgen.tasks.speech.transcription import READING, Transcription
@@ -21,15 +22,8 @@ UNTOLD = ("output_scores", "logprobs", "top_logprobs")  # a transcript has no pl
 class SpeechToText(EncoderDecoder):
     """A speech encoder and its decoder: Whisper and its like hear spectrograms, Moonshine waves."""
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        selection: str | None = None,
-    ) -> None:
-        super().__init__(files, device=device, threads=threads, selection=selection)
+    def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
+        super().__init__(files, engine)
         config = files.json("preprocessor_config.json") or files.json("processor_config.json")
         if not config:
             raise ModelFileError(

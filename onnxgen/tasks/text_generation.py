@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, overload
 
-from onnxgen.errors import CapacityError, OptionError
+from onnxgen.errors import CapacityError, OptionError, UnsupportedModelError
 from onnxgen.files import ModelFiles
 from onnxgen.generation import config as options
 from onnxgen.generation.config import GenerationConfig
@@ -11,8 +11,9 @@ from onnxgen.generation.results import Generation, Piece
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.runtime.decoder import DecoderModel
 from onnxgen.runtime.embeddings import Embedder
+from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
-from onnxgen.tasks.prompts import Message, Prompt, as_list, is_chat
+from onnxgen.tasks.prompts import Message, Prompt, as_list, holds_images, is_chat
 from onnxgen.tasks.request import FUNCTIONS, Functions, Request
 from onnxgen.tasks.scoring import Score, score
 from onnxgen.text.tokenizer import Tokenizer
@@ -24,14 +25,7 @@ class TextGeneration:
     Several threads may generate with one object at once.
     """
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        selection: str | None = None,
-    ) -> None:
+    def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
         self.files = files
         config = graph_config(files)
         graphs = {role: path for role, path in files.graphs.items() if role.startswith("decoder")}
@@ -40,13 +34,9 @@ class TextGeneration:
         needs_embeds = embed is not None and "embeds" in facts["decoder"].inputs
         self.model = DecoderModel(
             facts["decoder"],
+            engine,
             later=facts.get("decoder_with_past"),
-            embedder=Embedder(embed, device=device, threads=threads)
-            if embed is not None and needs_embeds
-            else None,
-            device=device,
-            threads=threads,
-            selection=selection,
+            embedder=Embedder(embed, engine) if embed is not None and needs_embeds else None,
         )
         self.defaults = generation_defaults(files)
         self._context = context_length(files)
@@ -142,6 +132,12 @@ class TextGeneration:
         keywords: Mapping[str, Any],
     ) -> Request:
         """A checked request, ready to run."""
+        if keywords.get("images") is not None or any(holds_images(p) for p in prompts):
+            raise UnsupportedModelError(
+                f"{self.files.source} has no vision_encoder.onnx",
+                wanted="the sessions of a model that sees: vision_encoder, embed_tokens, decoder",
+                do="leave images out, or download the repository with all of its sessions",
+            )
         functions = Functions(**{name: keywords[name] for name in FUNCTIONS if name in keywords})
         rest = {name: value for name, value in keywords.items() if name not in FUNCTIONS}
         merged = options.merge(self.defaults, config, rest, FUNCTIONS)

@@ -8,7 +8,7 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Piece
 from onnxgen.runtime.encoder import Encoding
-from onnxgen.runtime.session import Cancel
+from onnxgen.runtime.session import PLAIN, Cancel, Engine
 from onnxgen.tasks.encoder_decoder import EncoderDecoder, padded_right
 from onnxgen.tasks.prompts import as_list, is_chat
 from onnxgen.tasks.request import Extras, Request, Source
@@ -19,15 +19,8 @@ OWN = ("src_lang", "tgt_lang", "task", "prefix", "decoder_input_ids")
 class TextToText(EncoderDecoder):
     """A text encoder with its decoder: T5, BART, Marian, M2M100, NLLB and their like."""
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        selection: str | None = None,
-    ) -> None:
-        super().__init__(files, device=device, threads=threads, selection=selection)
+    def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
+        super().__init__(files, engine)
         if not self.encoder.graph.takes_ids:
             raise UnsupportedModelError(
                 f"the encoder of {files.source} takes {self.encoder.graph.main.name}",

@@ -74,14 +74,32 @@ def choose(config: Any) -> Fields:
         ModelFileError: no fields, or a misspelt one.
         UnsupportedModelError: steps that are not known, or a class that the fields do not tell.
     """
+    config = _unwrapped(config)
+    kind, _ = _class_name(config)
+    if kind in KINDS:
+        return of_class(config, KINDS[kind])
+    return Fields(kind, _stated(config, kind), ())
+
+
+def of_class(config: Any, defaults: Mapping[str, Any]) -> Fields:
+    """The fields of ``config`` that a class with ``defaults`` reads; the content as above.
+
+    Raises:
+        ModelFileError: no fields, or a misspelt one.
+        UnsupportedModelError: a step that only the fast variant of the class has.
+    """
+    config = _unwrapped(config)
+    kind, fast = _class_name(config)
+    return Fields(kind, *_known(config, kind, defaults, fast))
+
+
+def _unwrapped(config: Any) -> Mapping[str, Any]:
+    """The image processor's fields of a file; ModelFileError if there are none."""
     if isinstance(config, Mapping) and "image_processor" in config:  # a whole processor's file
         config = config["image_processor"]
     if not isinstance(config, Mapping) or not all(isinstance(name, str) for name in config):
         raise ModelFileError(f"{FILE} is a {type(config).__name__}", wanted="an object of fields")
-    kind, fast = _class_name(config)
-    if kind in KINDS:
-        return Fields(kind, *_known(config, kind, fast))
-    return Fields(kind, _stated(config, kind), ())
+    return config
 
 
 def _class_name(config: Mapping[str, Any]) -> tuple[str, bool]:
@@ -98,10 +116,10 @@ def _class_name(config: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _known(
-    config: Mapping[str, Any], kind: str, fast: bool
+    config: Mapping[str, Any], kind: str, defaults: Mapping[str, Any], fast: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The fields that the class ``kind`` reads, defaults filled in, and the names of the others."""
-    fields = dict(KINDS[kind])
+    fields = dict(defaults)
     for name in fields.keys() & config.keys():
         # Null switches a step off; for a value it means the default, but these two have none.
         off = name.startswith("do_") or name in ("resample", "rescale_factor")

@@ -1,7 +1,8 @@
 """What transformers' image processor classes do where a model's file is silent.
 
-Only these classes have defaults here, as old files leave fields out. Any other class must state
-what it does, field by field, and may state nothing that is not understood.
+Only these classes have defaults here, as old files leave fields out, and those of vision-language
+models in their own modules. Any other class must state what it does, field by field, and may state
+nothing that is not understood.
 """
 
 from typing import Any
@@ -9,17 +10,18 @@ from typing import Any
 NEAREST, LANCZOS, BILINEAR, BICUBIC, BOX, HAMMING = range(6)  # Pillow's numbers
 
 _HALF = [0.5, 0.5, 0.5]
-_CLIP_MEAN, _CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 _IMAGENET_MEAN, _IMAGENET_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
-def _square(side: int) -> dict[str, int]:
+def square(side: int) -> dict[str, int]:
+    """The size of a square."""
     return {"height": side, "width": side}
 
 
-def _kind(size: dict[str, int], resample: int, **more: Any) -> dict[str, Any]:
+def defaults(size: dict[str, int], resample: int, **more: Any) -> dict[str, Any]:
     """The defaults of a class, mean and deviation one half unless ``more`` says otherwise."""
-    defaults: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "do_resize": True,
         "size": size,
         "resample": resample,
@@ -29,28 +31,28 @@ def _kind(size: dict[str, int], resample: int, **more: Any) -> dict[str, Any]:
         "image_mean": _HALF,
         "image_std": _HALF,
     }
-    return defaults | more
+    return fields | more
 
 
 _DOCUMENT = {"do_thumbnail": True, "do_align_long_axis": False, "do_pad": True}
-_CROP = {"do_center_crop": True, "crop_size": _square(224)}
+_CROP = {"do_center_crop": True, "crop_size": square(224)}
 
 # Class name without "ImageProcessor" and the like -> the fields that it reads, with their defaults.
 KINDS: dict[str, dict[str, Any]] = {
-    "ViT": _kind(_square(224), BILINEAR),
-    "DeiT": _kind(_square(256), BICUBIC, **_CROP),
-    "CLIP": _kind(
+    "ViT": defaults(square(224), BILINEAR),
+    "DeiT": defaults(square(256), BICUBIC, **_CROP),
+    "CLIP": defaults(
         {"shortest_edge": 224},
         BICUBIC,
-        image_mean=_CLIP_MEAN,
-        image_std=_CLIP_STD,
+        image_mean=CLIP_MEAN,
+        image_std=CLIP_STD,
         use_square_size=False,
         **_CROP,
     ),
-    "Siglip": _kind(_square(224), BICUBIC),
-    "Blip": _kind(_square(384), BICUBIC, image_mean=_CLIP_MEAN, image_std=_CLIP_STD),
-    "Donut": _kind({"height": 2560, "width": 1920}, BILINEAR, **_DOCUMENT),
-    "Nougat": _kind(
+    "Siglip": defaults(square(224), BICUBIC),
+    "Blip": defaults(square(384), BICUBIC, image_mean=CLIP_MEAN, image_std=CLIP_STD),
+    "Donut": defaults({"height": 2560, "width": 1920}, BILINEAR, **_DOCUMENT),
+    "Nougat": defaults(
         {"height": 896, "width": 672},
         BILINEAR,
         do_crop_margin=True,

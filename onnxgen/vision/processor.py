@@ -1,8 +1,7 @@
 """Pictures to what a vision encoder takes, as the model's ``preprocessor_config.json`` says.
 
-A picture is resized, cropped and framed in 8 bits by Pillow; rescaling and normalising map each
-of the 256 values of a channel to one number, so both are one look-up, bit for bit what the float
-arithmetic of transformers gives.
+A picture is resized, cropped and framed in 8 bits by Pillow; see :mod:`onnxgen.vision.levels` for
+the rest.
 
 Letters: B pictures, H rows, W columns.
 """
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxgen.errors import ImageError
-from onnxgen.vision import resizing
+from onnxgen.vision import levels, resizing
 from onnxgen.vision.loading import MAX_PIXELS, check_limit, load
 from onnxgen.vision.settings import Settings, read
 
@@ -63,7 +62,11 @@ class ImageProcessor:
         self.settings: Settings = read(config)
         self.unread = self.settings.unread
         self._max_pixels = max_pixels
-        self._levels = _levels(self.settings)  # (3, 256)
+        settings = self.settings
+        self._levels = levels.table(  # (3, 256)
+            settings.rescale_factor, settings.image_mean, settings.image_std, settings.offset
+        )
+        self._channels = (2, 1, 0) if settings.do_flip_channel_order else (0, 1, 2)
 
     @property
     def output_size(self) -> tuple[int, int] | None:
@@ -101,14 +104,9 @@ class ImageProcessor:
             image = load(source, max_pixels=self._max_pixels)
             original_sizes.append((image.height, image.width))
             pictures.append(self._shaped(image))
-        if len({picture.size for picture in pictures}) > 1:
-            sizes = ", ".join(f"{picture.height} x {picture.width}" for picture in pictures)
-            raise ImageError(
-                f"the images end with unlike sizes: {sizes}"[:500],
-                wanted="one size for a batch",
-                do="give them one by one",
-            )
-        return Processed(self._values(pictures), tuple(original_sizes))
+        return Processed(
+            levels.look_up(self._levels, pictures, self._channels), tuple(original_sizes)
+        )
 
     def _shaped(self, image: Image) -> Image:
         """``image`` after all steps that move pixels."""
@@ -133,27 +131,3 @@ class ImageProcessor:
             crop = resizing.target(settings.crop_size, image.height, image.width)
             image = resizing.center_crop(image, crop)
         return image
-
-    def _values(self, pictures: list[Image]) -> np.ndarray:
-        """(B, 3, H, W) float32 of pictures of one size."""
-        width, height = pictures[0].size
-        values = np.empty((len(pictures), 3, height, width), np.float32)
-        channels = (2, 1, 0) if self.settings.do_flip_channel_order else (0, 1, 2)
-        for picture, planes in zip(pictures, values, strict=True):
-            pixels = np.asarray(picture)  # (H, W, 3)
-            for plane, channel in zip(planes, channels, strict=True):
-                # "clip" alone lets numpy write into the plane without a buffer; nothing is out.
-                np.take(self._levels[channel], pixels[:, :, channel], out=plane, mode="clip")
-        return values
-
-
-def _levels(settings: Settings) -> np.ndarray:
-    """What each 8-bit value of each channel becomes: (3, 256) float32.
-
-    The product is formed in 64 bits and rounded, the rest is done in 32, as in transformers.
-    """
-    levels = np.arange(256, dtype=np.float64) * settings.rescale_factor
-    values = levels.astype(np.float32)[None] - np.float32(settings.offset)
-    mean = np.array(settings.image_mean, np.float32)  # (3,)
-    std = np.array(settings.image_std, np.float32)  # (3,)
-    return (values - mean[:, None]) / std[:, None]

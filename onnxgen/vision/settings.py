@@ -9,6 +9,8 @@ from onnxgen.vision.sizes import EDGE, EXACT, FORMS, Form, Size, read_size, show
 
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # Pillow's order
 
+Triple = tuple[float, float, float]  # one for each channel
+
 _LEAST, _MOST = 1e-30, 1e30  # what float32 holds, with room for the arithmetic
 
 
@@ -34,8 +36,8 @@ class Settings:
     rescale_factor: float
     offset: bool  # 1 is subtracted
     do_flip_channel_order: bool  # BGR
-    image_mean: tuple[float, ...]
-    image_std: tuple[float, ...]
+    image_mean: Triple
+    image_std: Triple
     unread: tuple[str, ...]  # fields of the file that its class does not read
 
 
@@ -47,48 +49,54 @@ def read(config: Any) -> Settings:
         UnsupportedModelError: steps that are not known, or a class that the fields do not tell.
     """
     fields = choose(config)
-    flag = {name: _flag(fields, name) for name in (*STEPS, "do_resize", "do_rescale")}
-    factor = _number(fields, "rescale_factor") if flag["do_rescale"] else 1.0
-    normalize = _flag(fields, "do_normalize")
-    mean = _triple(fields, "image_mean") if normalize else (0.0,) * 3
-    std = _triple(fields, "image_std") if normalize else (1.0,) * 3
-    offset = flag["offset"] or flag["rescale_offset"]
-    if min(map(abs, std)) < _LEAST:
-        raise ModelFileError(f"{FILE}: image_std is {std}", wanted="nothing that is 0")
-    if offset and not flag["do_rescale"]:
+    flags = {name: flag(fields, name) for name in (*STEPS, "do_resize", "do_rescale")}
+    factor, mean, std = numbers(fields)
+    offset = flags["offset"] or flags["rescale_offset"]
+    if offset and not flags["do_rescale"]:
         raise ModelFileError(f"{FILE}: an offset without do_rescale")
-    if flag["do_flip_channel_order"] and len({*mean}) + len({*std}) > 2:
+    if flags["do_flip_channel_order"] and len({*mean}) + len({*std}) > 2:
         raise UnsupportedModelError(
             f"{FILE}: do_flip_channel_order with a mean or deviation for each channel",
             wanted="one of the two: which channel a mean belongs to is not said",
         )
     return Settings(
         kind=fields.kind,
-        size=_size(fields, flag),
-        do_crop_margin=flag["do_crop_margin"],
-        do_align_long_axis=flag["do_align_long_axis"],
-        do_resize=flag["do_resize"],
+        size=_size(fields, flags),
+        do_crop_margin=flags["do_crop_margin"],
+        do_align_long_axis=flags["do_align_long_axis"],
+        do_resize=flags["do_resize"],
         document=_is_document(fields),
-        resample=_filter(fields) if flag["do_resize"] else 0,
-        do_thumbnail=flag["do_thumbnail"],
-        do_pad=flag["do_pad"],
-        crop_size=_crop_size(fields) if flag["do_center_crop"] else None,
+        resample=resampling(fields) if flags["do_resize"] else 0,
+        do_thumbnail=flags["do_thumbnail"],
+        do_pad=flags["do_pad"],
+        crop_size=_crop_size(fields) if flags["do_center_crop"] else None,
         rescale_factor=factor,
         offset=offset,
-        do_flip_channel_order=flag["do_flip_channel_order"],
+        do_flip_channel_order=flags["do_flip_channel_order"],
         image_mean=mean,
         image_std=std,
         unread=fields.unread,
     )
 
 
+def numbers(fields: Fields) -> tuple[float, Triple, Triple]:
+    """Factor of rescaling, mean and deviation, which change nothing where the step is off."""
+    factor = number(fields, "rescale_factor") if flag(fields, "do_rescale") else 1.0
+    if not flag(fields, "do_normalize"):
+        return factor, (0.0,) * 3, (1.0,) * 3
+    mean, std = triple(fields, "image_mean"), triple(fields, "image_std")
+    if min(map(abs, std)) < _LEAST:
+        raise ModelFileError(f"{FILE}: image_std is {std}", wanted="nothing that is 0")
+    return factor, mean, std
+
+
 def _is_document(fields: Fields) -> bool:
     return "do_thumbnail" in fields.values  # of a class that is not known: only if true
 
 
-def _size(fields: Fields, flag: dict[str, bool]) -> Size:
+def _size(fields: Fields, flags: dict[str, bool]) -> Size:
     """The size in the forms that the class takes; empty if no step needs one."""
-    if not any(flag[s] for s in ("do_resize", "do_thumbnail", "do_pad", "do_align_long_axis")):
+    if not any(flags[s] for s in ("do_resize", "do_thumbnail", "do_pad", "do_align_long_axis")):
         return {}
     forms: tuple[Form, ...] = (EXACT,)
     number: Form | None = EXACT if fields.known else None
@@ -103,7 +111,7 @@ def _size(fields: Fields, flag: dict[str, bool]) -> Size:
         number=number,
         width_first=fields.kind == "Donut",
     )
-    if flag["use_square_size"] and "shortest_edge" in size:  # Kosmos-2's old files
+    if flags["use_square_size"] and "shortest_edge" in size:  # Kosmos-2's old files
         return dict.fromkeys(EXACT, size["shortest_edge"])
     return size
 
@@ -112,14 +120,15 @@ def _crop_size(fields: Fields) -> Size:
     return read_size(fields.values.get("crop_size"), f"{FILE}: crop_size", forms=(EXACT,))
 
 
-def _flag(fields: Fields, name: str) -> bool:
+def flag(fields: Fields, name: str) -> bool:
+    """Whether the step ``name`` is on; ModelFileError if the field says neither."""
     value = fields.values.get(name)
     if value is not None and not isinstance(value, bool):
         raise ModelFileError(f"{FILE}: {name} is {shown(value)}", wanted="true or false")
     return bool(value)
 
 
-def _filter(fields: Fields) -> int:
+def resampling(fields: Fields) -> int:
     """Pillow's number of a filter, given as such or by name."""
     value = fields.values.get("resample")
     if isinstance(value, str) and value.lower() in _FILTERS:
@@ -130,20 +139,22 @@ def _filter(fields: Fields) -> int:
     raise ModelFileError(f"{FILE}: resample is {shown(value)}", wanted=f"one of {names}")
 
 
-def _number(fields: Fields, name: str) -> float:
+def number(fields: Fields, name: str) -> float:
+    """The number in the field ``name``; ModelFileError if it is none."""
     value: Any = fields.values.get(name)
     if not _is_number(value):
         raise ModelFileError(f"{FILE}: {name} is {shown(value)}", wanted="a number")
     return float(value)
 
 
-def _triple(fields: Fields, name: str) -> tuple[float, ...]:
+def triple(fields: Fields, name: str) -> Triple:
     """Three numbers, one for each channel; a single one counts for all."""
     value = fields.values.get(name)
     values = value if isinstance(value, list | tuple) else [value] * 3
     if len(values) != 3 or not all(map(_is_number, values)):
         raise ModelFileError(f"{FILE}: {name} is {shown(value)}", wanted="a number or three")
-    return tuple(map(float, values))
+    first, second, third = map(float, values)
+    return first, second, third
 
 
 def _is_number(value: Any) -> bool:

@@ -26,6 +26,9 @@ from . import (
     speech_build,
     speech_fixtures,
     tokens,
+    vlm_build,
+    vlm_fixtures,
+    vlm_florence,
 )
 from .expectations import NEW
 from .families import FAMILIES
@@ -45,6 +48,8 @@ def main() -> None:
     torch.set_num_threads(1)  # sums in one order, so that a rebuild gives the same numbers
     speech, names = speech_fixtures.split(options.names)
     seq2seq, names = seq2seq_fixtures.split(names) if names or not options.names else ([], [])
+    vlm, names = vlm_fixtures.split(names) if names or not options.names else ([], [])
+    florence, names = vlm_florence.split(names) if names or not options.names else ([], [])
     chosen = fixtures.choose(names) if names or not options.names else []
     for family in dict.fromkeys(fixture.family for fixture in chosen):
         model, expected = make_checkpoint(family, options.work)
@@ -53,6 +58,8 @@ def main() -> None:
                 print(build(fixture, model, expected, options), flush=True)
     speech_build.build_all(speech, options)
     seq2seq_build.build_all(seq2seq, options)
+    vlm_build.build_all(vlm, options)
+    vlm_florence.build_all(florence, options)
     readme.update(options.out.parent / "README.md", options.out)
 
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from . import fixtures, seq2seq_fixtures, speech_fixtures
+from . import fixtures, seq2seq_fixtures, speech_fixtures, vlm_fixtures, vlm_florence
 
 BEGIN, END = "<!-- models: written by scripts/make_fixtures.py -->", "<!-- end of models -->"
 HEAD = ["| folder | size | exporter | files | what is special |", "| --- | --- | --- | --- | --- |"]
@@ -15,7 +15,8 @@ def update(readme: Path, models: Path) -> None:
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     rows, total = [], 0
-    for fixture in (*fixtures.ALL, *seq2seq_fixtures.ALL, *speech_fixtures.ALL):
+    kinds = (fixtures, seq2seq_fixtures, speech_fixtures, vlm_fixtures, vlm_florence)
+    for fixture in (each for kind in kinds for each in kind.ALL):
         folder = models / fixture.name
         if not folder.exists():
             continue

@@ -134,7 +134,7 @@ def lines_of(folder, capsys, code: int = 0) -> list[str]:
 
 def test_the_report_of_a_whole_model(capsys):
     lines = lines_of(LLAMA.folder, capsys)
-    assert lines[:2] == [str(LLAMA.folder), "  runs: text generation"]
+    assert lines[:2] == [str(LLAMA.folder), "  runs: text-generation"]
     sections = [line for line in lines if line and not line.startswith(" ")]
     titles = ["Files", "Graph: decoder", "Cache", "Batches", "Capacity", "Text"]
     assert sections[1:] == titles

@@ -1,0 +1,65 @@
+"""Edits of a graph in memory that make it run faster and change no result beyond rounding."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxgen.graph.rewrites import attention, blocks, reshapes, tables
+from onnxgen.graph.rewrites.editing import Draft, Site
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One kind of edit: ``apply`` makes it wherever it fits, and says where.
+
+    ``rounds``: it computes with activations of 8 bits, so it is made only where that is asked for.
+    """
+
+    name: str
+    about: str
+    apply: Callable[[Draft], list[Site]]
+    rounds: bool = False
+
+
+REWRITES = (
+    Rewrite("blocks", "8-bit table to MatMulNBits", blocks.pack, rounds=True),
+    Rewrite("accuracy", "MatMulNBits with 8-bit activations", blocks.lower, rounds=True),
+    Rewrite("tables", "8-bit table made floats once", tables.hoist),
+    Rewrite("reshapes", "shapes written down", reshapes.write_down),
+    Rewrite("attention", "attention to MultiHeadAttention", attention.fuse),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A graph after its rewrites, and where each was made, by its name."""
+
+    draft: Draft
+    sites: dict[str, list[Site]]
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The entries that a session's options need beside the graph."""
+        return dict([tables.FOLDED]) if "tables" in self.sites else {}
+
+    def __str__(self) -> str:
+        told = {rewrite.name: rewrite.about for rewrite in REWRITES}
+        return ", ".join(f"{len(found)} x {told[name]}" for name, found in self.sites.items())
+
+
+def rewrite(path: Path, rounds: bool = False) -> Rewritten | None:
+    """The graph of ``path`` with all rewrites that fit it; None where none does.
+
+    ``rounds``: also those that compute with activations of 8 bits.
+    """
+    draft = Draft.load(path)
+    if draft.folder is None or draft.model.functions:
+        return None
+    sites = {}
+    for one in REWRITES:
+        if one.rounds and not rounds:
+            continue
+        if found := one.apply(draft):
+            sites[one.name] = found
+            draft.settle()
+    return Rewritten(draft, sites) if sites else None

@@ -1,0 +1,232 @@
+"""Attention of many small operators made one ``MultiHeadAttention``.
+
+The pattern is ``softmax(scale * Q K^T + bias) V`` with heads split before and joined after it,
+whatever makes the bias: a causal mask, padding, relative positions. Caches stay as they are, so
+the graph's interface does too.
+
+Letters: B batch, S queries, T keys, N heads, D head size.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnxgen.graph.lengths import sources
+from onnxgen.graph.proto import Scope, attributes
+from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site
+from onnxgen.graph.rewrites.reshapes import elements
+
+HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+SPLIT, SPLIT_KEY, SWAP = [0, 2, 1, 3], [0, 2, 3, 1], [0, 1, 3, 2]  # permutations of axes
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """One attention: ``end`` is the node that gives (B,S,N*D); key and value are both (B,T,N*D)
+    or, ``split``, (B,N,T,D)."""
+
+    scope: Scope
+    end: NodeProto
+    query: str
+    key: str
+    value: str
+    split: bool
+    bias: str
+    scale: float
+    heads: int
+
+
+def fuse(draft: Draft) -> list[Site]:
+    """Replaces attentions by ``MultiHeadAttention``; where.
+
+    Not in graphs of half precision: sums in another order are other numbers there, and on the CPU,
+    where they run in single precision between casts, nothing is gained.
+    """
+    if any(t.data_type in HALF for s in draft.scope.walk() for t in s.graph.initializer):
+        return []
+    cores = [core for scope, node in draft.scope.nodes("Softmax") if (core := _core(scope, node))]
+    for core in cores:
+        inputs = [core.query, core.key, core.value, "", "", core.bias]
+        node = helper.make_node(
+            "MultiHeadAttention",
+            inputs if core.bias else inputs[:3],
+            list(core.end.output),
+            draft.name("attention"),
+            domain=MICROSOFT,
+            num_heads=core.heads,
+            scale=core.scale,
+        )
+        draft.replace(core.end, [node])
+    return [Site.of(core.scope, core.end) for core in cores]
+
+
+def _core(scope: Scope, softmax: NodeProto) -> Core | None:
+    """The attention around ``softmax``, if all of it is as it should be."""
+    if attributes(softmax).get("axis", -1) not in (-1, 3):
+        return None
+    end, value, guarded = _after(scope, softmax)
+    scores, bias, scale = _scores(scope, softmax.input[0])
+    if end is None or scores is None or (bias and guarded and _masks_rows(scope, bias)):
+        return None
+    query, factor = _scaled(scope, scores.input[0])
+    key, other = _scaled(scope, scores.input[1])
+    if (packed := _unsplit(scope, query, SPLIT)) is None:
+        return None
+    flat_key, flat_value = _unsplit(scope, key, SPLIT_KEY), _unsplit(scope, value, SPLIT)
+    swapped = _made(scope, key, "Transpose")
+    if flat_key and flat_value:
+        heads = _heads(scope, query)
+        pair, split = (flat_key, flat_value), False
+        alike = _heads(scope, value)
+    elif swapped is not None and attributes(swapped).get("perm") == SWAP:
+        pair, split = (swapped.input[0], value), True
+        alike, heads = _heads(scope, value), _heads(scope, swapped.input[0])
+        query_heads = _heads(scope, query)
+        if query_heads is not None and query_heads != heads:
+            return None
+    else:
+        return None
+    if heads is None or heads != alike:
+        return None
+    whole = scale * factor * other
+    return Core(scope, end, packed, *pair, split, bias, whole, heads)
+
+
+def _after(scope: Scope, softmax: NodeProto) -> tuple[NodeProto | None, str, bool]:
+    """The node that joins the heads again, the values, and whether NaN became 0 in between."""
+    probabilities, guarded = softmax.output[0], False
+    readers = [use.node for use in scope.uses(probabilities)]
+    if sorted(node.op_type for node in readers) == ["IsNaN", "Where"]:
+        guard = next(node for node in readers if node.op_type == "Where")
+        zero = scope.value(guard.input[1])
+        if zero is None or zero.any() or guard.input[2] != probabilities:
+            return None, "", False
+        probabilities, guarded = guard.output[0], True
+    product = _only_reader(scope, probabilities, "MatMul")
+    if product is None or product.input[0] != probabilities:
+        return None, "", False
+    joined = _only_reader(scope, product.output[0], "Transpose")
+    if joined is None or attributes(joined).get("perm") != SPLIT:
+        return None, "", False
+    end = _only_reader(scope, joined.output[0], "Reshape")
+    if end is not None and len(elements(scope, end.input[1]) or ()) != 3:
+        end = None
+    return end, product.input[1], guarded
+
+
+def _scores(scope: Scope, name: str) -> tuple[NodeProto | None, str, float]:
+    """The product of queries and keys, what is added to it, and what it is multiplied with."""
+    bias = ""
+    added = _made(scope, name, "Add")
+    if added is not None:
+        first, second = added.input
+        products = [_made(scope, _scaled(scope, side)[0], "MatMul") for side in (first, second)]
+        if (products[0] is None) == (products[1] is None):
+            return None, "", 1.0
+        name, bias = (first, second) if products[0] is not None else (second, first)
+    name, scale = _scaled(scope, name)
+    return _made(scope, name, "MatMul"), bias, scale
+
+
+def _scaled(scope: Scope, name: str) -> tuple[str, float]:
+    """The tensor before multiplications with numbers, and their product."""
+    scale = 1.0
+    while (made := scope.maker(name)) is not None and made[0] is scope:
+        node = made[1]
+        number: np.ndarray[Any, Any] | None = None
+        if node.op_type in {"Mul", "Div"}:
+            number, rest = scope.value(node.input[1]), node.input[0]
+            if number is None and node.op_type == "Mul":
+                number, rest = scope.value(node.input[0]), node.input[1]
+        if number is None or number.size != 1:
+            break
+        factor = float(number.reshape(-1)[0])
+        scale, name = scale * (factor if node.op_type == "Mul" else 1 / factor), rest
+    return name, scale
+
+
+def _unsplit(scope: Scope, name: str, perm: list[int]) -> str | None:
+    """The (B,S,N*D) tensor whose heads were split to make ``name``; None if it was not so."""
+    moved = _made(scope, name, "Transpose")
+    if moved is None or attributes(moved).get("perm") != perm:
+        return None
+    split = _made(scope, moved.input[0], "Reshape")
+    if split is None or len(elements(scope, split.input[1]) or ()) != 4:
+        return None
+    return str(split.input[0])
+
+
+def _heads(scope: Scope, name: str) -> int | None:
+    """How many heads the tensor ``name`` (B,N,T,D) has, if the graph says so."""
+    made = scope.maker(name)
+    if made is None:
+        ports = {port.name: port for port in _root(scope).graph.input}
+        dims = ports[name].type.tensor_type.shape.dim if name in ports else []
+        return dims[1].dim_value or None if len(dims) == 4 else None
+    node = made[1]
+    if node.op_type == "Concat":
+        found = {_heads(made[0], part) for part in node.input} - {None}
+        return found.pop() if len(found) == 1 else None
+    if node.op_type != "Transpose" or attributes(node).get("perm") not in (SPLIT, SPLIT_KEY):
+        return None
+    split = _made(made[0], node.input[0], "Reshape")
+    parts = elements(made[0], split.input[1]) if split is not None else None
+    if split is None or not parts or len(parts) != 4:
+        return None
+    if isinstance(parts[2], int) and parts[2] > 0:
+        return parts[2]
+    width = _width(made[0], split.input[0])
+    size = parts[3]
+    return width // size if width and isinstance(size, int) and size > 0 else None
+
+
+def _width(scope: Scope, name: str) -> int | None:
+    """The last dim of ``name``, from the weights that made it."""
+    while (made := scope.maker(name)) is not None:
+        node = made[1]
+        if node.op_type in {"MatMul", "MatMulInteger"}:
+            dims = scope.dims(node.input[1])
+            return dims[-1] if dims else None
+        if node.op_type not in {"Add", "Mul", "Cast", "Identity"}:
+            return None
+        sides = [scope.dims(side) for side in node.input]
+        for dims in sides:
+            if dims and len(dims) == 1 and dims[0] > 1:
+                return dims[0]
+        computed = [side for side, dims in zip(node.input, sides, strict=True) if dims is None]
+        if len(computed) != 1 and node.op_type != "Cast":
+            return None
+        name = computed[0] if computed else node.input[0]
+    return None
+
+
+def _masks_rows(scope: Scope, bias: str) -> bool:
+    """Whether ``bias`` may hide every key of a query, which then attends to nothing.
+
+    The values of an input have to say so; a causal mask alone leaves each query itself.
+    """
+    return any(how == "value" for how, _ in sources(scope, bias))
+
+
+def _made(scope: Scope, name: str, op_type: str) -> NodeProto | None:
+    """The node of this body that makes ``name``, if it is of this operator."""
+    made = scope.maker(name)
+    if made is None or made[0] is not scope or made[1].op_type != op_type:
+        return None
+    return made[1]
+
+
+def _only_reader(scope: Scope, name: str, op_type: str) -> NodeProto | None:
+    """The one node that reads ``name``, if it is of this operator; outputs are read by callers."""
+    readers = [use.node for use in scope.uses(name)]
+    if len(readers) != 1 or readers[0].op_type != op_type or name in scope.outputs:
+        return None
+    return readers[0]
+
+
+def _root(scope: Scope) -> Scope:
+    while scope.parent is not None:
+        scope = scope.parent
+    return scope

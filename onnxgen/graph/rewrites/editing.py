@@ -1,0 +1,151 @@
+"""A model that is being rewritten: nodes replaced, constants added, what is dead dropped.
+
+Weights are never in it: those that were in the graph's file are referred to as external data of
+that file, so a rewritten model costs what its nodes cost.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
+
+from onnxgen import wire
+from onnxgen.errors import ModelFileError
+from onnxgen.graph.proto import Scope
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a graph was edited: the tensor ``output`` in a body, found by the ``If`` and branch
+    that lead to it from the main graph."""
+
+    body: tuple[tuple[str, str], ...]
+    output: str
+
+    @classmethod
+    def of(cls, scope: Scope, node: NodeProto) -> "Site":
+        """The place of ``node``'s first output."""
+        body: list[tuple[str, str]] = []
+        while scope.parent is not None:
+            owner, branch = next(
+                (owner, branch) for owner, branch, child in scope.parent.children if child is scope
+            )
+            body.append((owner.output[0], branch))
+            scope = scope.parent
+        return cls(tuple(reversed(body)), node.output[0])
+
+
+class Draft:
+    """A model's proto with the net of its nodes.
+
+    Attributes:
+        model: the proto, edited in place.
+        folder: where its external data lies; None if no rewritten model could find that.
+        scope: the main graph's net, as of the last :meth:`settle`.
+    """
+
+    def __init__(self, model: ModelProto, folder: Path | None) -> None:
+        self.model, self.folder = model, folder
+        self.scope = Scope(model.graph)
+        self._names = 0
+        self._replaced: dict[int, list[NodeProto]] = {}  # the scope keeps the nodes alive
+        self._first: list[NodeProto] = []
+
+    @classmethod
+    def load(cls, path: Path) -> "Draft":
+        """Reads ``path``; ModelFileError if it is no sound ONNX file."""
+        real = path.resolve()  # a Hub cache links to files with other names
+        try:
+            model = ModelProto.FromString(wire.refer(path, real.name))
+        except ModelFileError:
+            raise
+        except Exception as error:  # protobuf's own, which differs by implementation
+            raise ModelFileError(f"{path} is no sound ONNX model") from error
+        return cls(model, real.parent if _resolved(model, path, real) else None)
+
+    def replace(self, node: NodeProto, nodes: Iterable[NodeProto]) -> None:
+        """Has ``nodes`` take the place of ``node``, whose outputs they make under its names."""
+        self._replaced[id(node)] = list(nodes)
+
+    def put_first(self, node: NodeProto) -> None:
+        """Adds ``node`` to the main graph, after those that were put first before it."""
+        self._first.append(node)
+
+    def constant(self, scope: Scope, about: str, value: np.ndarray[Any, Any]) -> str:
+        """The name of a new initializer."""
+        name = self.name(about)
+        scope.graph.initializer.append(numpy_helper.from_array(value, name))
+        return name
+
+    def name(self, about: str) -> str:
+        """A name that no tensor has."""
+        self._names += 1
+        return f"onnxgen/{about}/{self._names}"
+
+    def body(self, path: Sequence[tuple[str, str]]) -> list[Scope]:
+        """The main scope and those within it on the way of ``path``, see :class:`Site`."""
+        scopes = [self.scope]
+        for output, branch in path:
+            children = scopes[-1].children
+            scopes.append(next(c for n, b, c in children if (n.output[0], b) == (output, branch)))
+        return scopes
+
+    def holds(self, site: Site) -> bool:
+        """Whether the tensor of ``site`` is still there."""
+        scope = self.body(site.body)[-1]
+        made = scope.maker(site.output)
+        return made is not None and made[0] is scope
+
+    def settle(self) -> None:
+        """Carries the replacements out, drops nodes that nothing reads, looks at the net anew."""
+        if not any(entry.domain == MICROSOFT for entry in self.model.opset_import):
+            self.model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+        for index, node in enumerate(self._first):
+            self.model.graph.node.insert(index, node)
+        self._first.clear()
+        for scope in reversed(list(self.scope.walk())):  # bodies before what they are in
+            self._settle_body(scope.graph)
+        self._replaced.clear()
+        self.scope = Scope(self.model.graph)
+
+    def _settle_body(self, graph: GraphProto) -> None:
+        nodes = [new for node in graph.node for new in self._replaced.get(id(node), [node])]
+        read = {output.name for output in graph.output}
+        kept = []
+        for node in reversed(nodes):  # in topological order, so readers come later
+            if read.intersection(node.output):
+                kept.append(node)
+                read.update(reads(node))
+        if len(kept) < len(graph.node) or self._replaced:
+            copies = [NodeProto.FromString(node.SerializeToString()) for node in reversed(kept)]
+            del graph.node[:]
+            graph.node.extend(copies)
+
+
+def _resolved(model: ModelProto, path: Path, real: Path) -> bool:
+    """Points external data to where links lead; whether all of it lies beside the graph's file."""
+    for scope in Scope(model.graph).walk():
+        for tensor in scope.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location" and entry.value != real.name:
+                    target = (path.parent / entry.value).resolve()
+                    if target.parent != real.parent:
+                        return False
+                    entry.value = target.name
+    return True
+
+
+def reads(node: NodeProto) -> set[str]:
+    """The tensors that ``node`` reads, in its bodies too."""
+    found = set(node.input)
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            for inner in attribute.g.node:
+                found |= reads(inner)
+            found |= {output.name for output in attribute.g.output}
+    return found

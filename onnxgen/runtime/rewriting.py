@@ -1,0 +1,129 @@
+"""Graphs rewritten in memory before they run, each checked against the graph as it came.
+
+The check runs excerpts: all that leads to the first places that were edited, before and after, on
+random values. It reads the weights of a layer, not of the model.
+"""
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto
+
+from onnxgen.graph.proto import Port, port_of
+from onnxgen.graph.rewrites import Rewritten, rewrite
+from onnxgen.graph.rewrites.editing import Draft, Site
+from onnxgen.graph.rewrites.excerpt import excerpt
+from onnxgen.runtime.session import EXTERNAL_FOLDER, PLAIN, Engine, Model, require_onnxruntime
+
+CHECKED = 2  # places of each rewrite in a body that a check covers
+# Of the largest value. Kernels that sum in another order differ by 1e-5; where activations are
+# quantised such a difference moves some of them by one step of 255.
+TOLERANCE, ROUGH = 1e-3, 5e-2
+
+
+LARGE = 100_000  # numbers in an input of static dims, above which one run has to do
+# What a symbolic dim counts, by a word in its name: batch, past, new and encoded tokens.
+WORDS = {"batch": "B", "past": "P", "encoder": "T", "seq": "S"}
+SIZES = ({"B": 2, "S": 3, "P": 5, "T": 7}, {"B": 1, "S": 1, "P": 6, "T": 4})
+
+
+def prepared(path: Path, engine: Engine = PLAIN) -> Path | Model:
+    """What a session is to load of ``path``: its rewritten graph if it is as good, else itself.
+
+    Warns where a rewritten graph gives other values than the graph as it came. One that cannot be
+    checked, because nothing tells which sizes it takes, is not used either.
+    """
+    found = rewrite(path, engine.rounds) if engine.rewrites else None
+    if found is None or found.draft.folder is None:
+        return path
+    try:
+        place = _difference(path, found)
+    except Exception:  # ONNX Runtime's own have no common base
+        return path
+    if place:
+        warnings.warn(
+            f"{path.name} runs as it came: rewritten ({found}), it gives other values at {place}",
+            stacklevel=2,
+        )
+        return path
+    return Model(path.name, found.draft.model.SerializeToString(), found.draft.folder, found.config)
+
+
+def _difference(path: Path, found: Rewritten) -> str:
+    """The first tensor at which the rewritten graph differs from the one of ``path``, "" if none.
+
+    Raises whatever ONNX Runtime does where an excerpt does not run.
+    """
+    before = Draft.load(path)
+    bodies: dict[tuple[tuple[str, str], ...], list[Site]] = {}
+    for sites in found.sites.values():
+        for place in {site.body: None for site in sites}:
+            within = [site for site in sites if site.body == place and found.draft.holds(site)]
+            bodies.setdefault(place, []).extend(within[:CHECKED])
+    for sites in filter(None, bodies.values()):
+        pair = excerpt(before, sites), excerpt(found.draft, sites)
+        if tensor := _compare(*pair, str(found.draft.folder)):
+            return tensor
+    return ""
+
+
+def _compare(before: ModelProto, after: ModelProto, folder: str) -> str:
+    """The first output at which two excerpts differ, "" if none."""
+    sessions = [_session(model, folder) for model in (before, after)]
+    ports = [port_of(info) for info in before.graph.input]
+    names: list[str] = [output.name for output in before.graph.output]
+    rounding = {"DynamicQuantizeLinear", "MatMulNBits"}
+    rough = any(node.op_type in rounding for model in (before, after) for node in model.graph.node)
+    static = [np.prod([dim for dim in port.shape if isinstance(dim, int)]) for port in ports]
+    for sizes in SIZES[-1:] if max(static, default=0) > LARGE else SIZES:
+        feeds = {port.name: _values(port, sizes) for port in ports}
+        mine, theirs = (
+            session.run(names, {port.name: feeds[port.name] for port in session.get_inputs()})
+            for session in sessions
+        )
+        for name, one, other in zip(names, mine, theirs, strict=True):
+            bound = (ROUGH if rough else TOLERANCE) * float(np.abs(one).max(initial=1e-6))
+            if one.shape != other.shape or not np.allclose(one, other, rtol=0, atol=bound):
+                return name
+    return ""
+
+
+def _session(model: ModelProto, folder: str) -> Any:
+    ort = require_onnxruntime()
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry(EXTERNAL_FOLDER, folder)
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _values(port: Port, sizes: Mapping[str, int]) -> NDArray[Any]:
+    """Something that the input ``port`` may hold."""
+    shape = tuple(_size(dim, sizes) for dim in port.shape)
+    random = np.random.default_rng(0)
+    if port.dtype.startswith("float"):
+        return random.standard_normal(shape).astype(port.dtype)
+    if "mask" in port.name or port.dtype == "bool":
+        return np.ones(shape, port.dtype)
+    if "position" in port.name:
+        return np.broadcast_to(np.arange(shape[-1]), shape).astype(port.dtype)
+    return random.integers(0, 10, shape).astype(port.dtype)
+
+
+def _size(dim: int | str | None, sizes: Mapping[str, int]) -> int:
+    """The size for a dim that may be a sum, like ``past_sequence_length + 1``."""
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for part in (dim or "1").split("+"):
+        word = part.strip()
+        kinds = [kind for known, kind in WORDS.items() if known in word]
+        total += sizes[kinds[0]] if kinds else int(word) if word.isdigit() else sizes["S"]
+    return total

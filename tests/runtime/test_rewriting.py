@@ -1,0 +1,192 @@
+"""Rewritten graphs: what is rewritten, and that one that computes something else does not run."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import load_external_data_for_model
+
+import onnxgen
+from onnxgen import wire
+from onnxgen.graph import rewrites
+from onnxgen.graph.rewrites import rewrite
+from onnxgen.runtime.rewriting import prepared
+from onnxgen.runtime.session import Engine, Model
+from tests.fixture_models import FIXTURES
+
+MODELS = FIXTURES / "models"
+
+# Graph -> how many places of each kind are rewritten: two attentions a layer and branch of a
+# decoder, one of an encoder; the targets of four reshapes around each.
+COUNTS = {
+    "whisper/encoder_model.onnx": {"attention": 2},
+    "whisper/decoder_model_merged.onnx": {"attention": 8},
+    "whisper-en/decoder_with_past_model.onnx": {"attention": 4},
+    # What attention gave to the words' times is an output: the two layers' cross-attention stays.
+    "whisper-timestamped/decoder_model_merged.onnx": {"attention": 4},
+    "bart/encoder_model.onnx": {"attention": 2},
+    "marian/decoder_model_merged.onnx": {"attention": 8},
+    "t5-q8/decoder_model_merged_quantized.onnx": {"tables": 2},
+    "llama/model.onnx": {"reshapes": 6},
+}
+# Nothing is rewritten of these: operators of the kind are there already, or half precision.
+AS_THEY_ARE = ["genai-llama/model.onnx", "genai-llama-int4/model.onnx"]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_what_is_rewritten(name):
+    found = rewrite(MODELS / name)
+    counts = {kind: len(sites) for kind, sites in found.sites.items()}
+    assert {kind: counts.get(kind) for kind in COUNTS[name]} == COUNTS[name]
+    operators = [node.op_type for _, node in found.draft.scope.nodes("MultiHeadAttention")]
+    assert len(operators) == counts.get("attention", 0)
+    load_external_data_for_model(found.draft.model, str(found.draft.folder))
+    onnx.checker.check_model(found.draft.model)
+
+
+@pytest.mark.parametrize("name", AS_THEY_ARE)
+def test_what_is_left_alone(name):
+    path = MODELS / name
+    assert rewrite(path) is None
+    assert prepared(path) == path
+
+
+def test_attention_in_half_precision_is_left_alone():
+    found = rewrite(MODELS / "bart-fp16/decoder_model_merged_fp16.onnx")
+    assert "attention" not in found.sites
+
+
+@pytest.mark.parametrize("name", [*COUNTS, "bart-fp16/decoder_model_merged_fp16.onnx"])
+def test_the_check_accepts_what_is_right(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(prepared(MODELS / name), Model)
+
+
+def test_nothing_is_rewritten_if_that_is_asked():
+    path = MODELS / "whisper/encoder_model.onnx"
+    assert prepared(path, Engine(rewrites=False)) == path
+
+
+def test_a_wrong_rewrite_is_found_out(monkeypatch):
+    """A scale that is off by a tenth: the graph runs as it came, and a warning says so."""
+    fuse = rewrites.attention.fuse
+
+    def wrong(draft):
+        sites = fuse(draft)
+        for nodes in draft._replaced.values():
+            for node in nodes:
+                for attribute in node.attribute:
+                    if attribute.name == "scale":
+                        attribute.f *= 1.5
+        return sites
+
+    kept = [r for r in rewrites.REWRITES if r.name != "attention"]
+    broken = rewrites.Rewrite("attention", "attention, broken", wrong)
+    monkeypatch.setattr(rewrites, "REWRITES", (*kept, broken))
+    path = MODELS / "whisper/encoder_model.onnx"
+    with pytest.warns(UserWarning, match="runs as it came"):
+        assert prepared(path) == path
+
+
+def test_weights_are_referred_to_where_they_lie(tmp_path):
+    path = MODELS / "whisper/decoder_model_merged.onnx"
+    model = onnx.ModelProto.FromString(wire.refer(path, path.name))
+    outside = [t for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+    assert outside
+    load_external_data_for_model(model, str(path.parent))
+    whole = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    for tensor in model.graph.initializer:
+        assert np.array_equal(numpy_helper.to_array(tensor), whole[tensor.name]), tensor.name
+
+
+def test_links_of_a_hub_cache_are_followed(tmp_path):
+    """A snapshot's files are links to blobs with other names; ONNX Runtime takes none outside."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    source = MODELS / "whisper"
+    for file in source.iterdir():
+        blob = tmp_path / "blobs" / f"b{file.name}".replace(".", "")
+        blob.write_bytes(file.read_bytes())
+        (tmp_path / "snapshot" / file.name).symlink_to(Path("../blobs") / blob.name)
+    assert isinstance(prepared(tmp_path / "snapshot/encoder_model.onnx"), Model)
+    wave = np.zeros(16_000, np.float32)
+    answers = [
+        onnxgen.load(folder).generate(wave, max_new_tokens=4, language="en").segments
+        for folder in (source, tmp_path / "snapshot")
+    ]
+    assert answers[0] == answers[1]
+
+
+def _tied(path: Path, kind: type, rows: int = 40, width: int = 32) -> np.ndarray:
+    """A head that is the transposed table of 8 bits, as a quantiser leaves it, and its floats."""
+    random = np.random.default_rng(0)
+    low, high = (0, 256) if kind is np.uint8 else (-128, 128)
+    table = random.integers(low, high, (rows, width)).astype(kind)
+    zero = kind(131 if kind is np.uint8 else 3)
+    nodes = [
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("DequantizeLinear", ["turned", "scale", "zero"], ["floats"]),
+        helper.make_node("MatMul", ["x", "floats"], ["y"]),
+    ]
+    constants = {"table": table, "scale": np.float32(0.02), "zero": np.array(zero, kind)}
+    graph = helper.make_graph(
+        nodes,
+        "head",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "sequence", width])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "sequence", rows])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return (table.astype(np.float32) - np.float32(zero)) * np.float32(0.02)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_a_table_of_8_bits_in_blocks(tmp_path, kind):
+    """Activations of 8 bits in blocks of 32: each is off by half of a 127th of its block's largest
+    at most, so is a product by that times the weights' absolute sum."""
+    path = tmp_path / "head.onnx"
+    floats = _tied(path, kind)  # (N,K)
+    found = rewrite(path, rounds=True)
+    assert set(found.sites) == {"blocks"}
+    model = found.draft.model.SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(1).standard_normal((2, 3, 32)).astype(np.float32)
+    (y,) = session.run(None, {"x": x})
+    bound = np.abs(x).max() / 127 / 2 * np.abs(floats).sum(axis=1)  # (N,)
+    assert (np.abs(y - x @ floats.T) <= 1.01 * bound + 1e-4).all()
+    assert np.abs(y - x @ floats.T).max() > 0 or kind is np.uint8
+
+
+def test_a_table_of_8_bits_is_made_floats_once(tmp_path):
+    path = tmp_path / "head.onnx"
+    floats = _tied(path, np.uint8)
+    found = rewrite(path)
+    assert set(found.sites) == {"tables"}
+    assert found.config == {"session.disable_quant_qdq": "1"}
+    options = onnxruntime.SessionOptions()
+    for key, value in found.config.items():
+        options.add_session_config_entry(key, value)
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    model = found.draft.model.SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    x = np.eye(32, dtype=np.float32)[None]
+    assert np.allclose(session.run(None, {"x": x})[0][0], floats.T, atol=1e-6)
+    left = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    assert "DequantizeLinear" not in left
+
+
+@pytest.mark.parametrize("given", [3, 0, "4", True])
+def test_wrong_accuracy_levels(given):
+    with pytest.raises(onnxgen.OnnxgenError, match="accuracy_level"):
+        onnxgen.load(MODELS / "llama-tjs", accuracy_level=given)
+
+
+def test_accuracy_level_without_rewrites():
+    with pytest.raises(onnxgen.OnnxgenError, match="nothing may be rewritten"):
+        onnxgen.load(MODELS / "llama-tjs", accuracy_level=4, rewrites=False)
