@@ -137,10 +137,9 @@ class Single:
 
 def insert(embeddings: NDArray[Any], features: NDArray[Any], places: Ints) -> None:
     """Puts ``features`` (R,H) into ``embeddings`` (B,S,H) where ``places`` (B,S) names one."""
-    there = places >= 0  # (B,S)
-    if not there.any():
-        return
-    embeddings[there] = features[places[there]].astype(embeddings.dtype, copy=False)
+    # One by one: all at once would hold the features once more.
+    for row, column in np.argwhere(places >= 0):
+        embeddings[row, column] = features[places[row, column]]
 
 
 def _sizes(port: Port, target: Port) -> tuple[int, ...] | None:
