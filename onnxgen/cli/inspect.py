@@ -68,6 +68,9 @@ def add_parser(commands: options.Commands) -> None:
     )
     options.add_model(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--no-rewrites", action="store_true", help="say how the graph works as it came"
+    )
     parser.set_defaults(run=run)
 
 
@@ -75,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
     """Carries the command out."""
     import onnxgen
 
-    found = onnxgen.inspect(args.model, **options.model_arguments(args))
+    found = onnxgen.inspect(
+        args.model, rewrites=not args.no_rewrites, **options.model_arguments(args)
+    )
     if args.json:
         output.json_line(found.to_json())
     else:

@@ -62,6 +62,7 @@ class DecoderGraph:
     extra_outputs: tuple[str, ...] = ()
     producer: str = ""
     operators: Mapping[str, int] = field(default_factory=dict)
+    source: Any = None  # what a session loads in place of ``path``, where the graph was rewritten
 
     @property
     def caches(self) -> tuple[CacheSlot, ...]:

@@ -20,7 +20,6 @@ from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import CrossPlan, Encoded, Encoding
 from onnxgen.runtime.group import Group
 from onnxgen.runtime.kept import Floats, KeptLogits, joined
-from onnxgen.runtime.rewriting import prepared
 from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.selection import Selectors
 from onnxgen.runtime.session import PLAIN, Cancel, Engine, Session
@@ -48,10 +47,10 @@ class DecoderModel:
     ) -> None:
         check_runs(graph, embedded=embedder is not None, encoded=encoded)
         self.graph = later or graph
-        self.first = Session(prepared(graph.path, engine), engine)
+        self.first = Session(graph.source or graph.path, engine)
         self.later = self.first
         if later is not None:
-            self.later = Session(prepared(later.path, engine), engine)
+            self.later = Session(later.source or later.path, engine)
         self.first_graph, self.embedder = graph, embedder
         self.device = Device(self.first.device, self.first.device_id)
         self.vocab_size = graph.vocab_size or 0

@@ -6,6 +6,7 @@ random values. It reads the weights of a layer, not of the model.
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from onnxgen.graph.proto import Port, port_of
+from onnxgen.graph.decoder import DecoderGraph, inspect
+from onnxgen.graph.proto import Graph, Port, port_of
 from onnxgen.graph.rewrites import Rewritten, rewrite
 from onnxgen.graph.rewrites.editing import Draft, Site
 from onnxgen.graph.rewrites.excerpt import excerpt
@@ -28,16 +30,40 @@ TOLERANCE, ROUGH = 1e-3, 5e-2
 LARGE = 100_000  # numbers in an input of static dims, above which one run has to do
 # What a symbolic dim counts, by a word in its name: batch, past, new and encoded tokens.
 WORDS = {"batch": "B", "past": "P", "encoder": "T", "seq": "S"}
-SIZES = ({"B": 2, "S": 3, "P": 5, "T": 7}, {"B": 1, "S": 1, "P": 6, "T": 4})
+# One row where several tokens follow a cache: GroupQueryAttention takes no more.
+SIZES = (
+    {"B": 2, "S": 3, "P": 0, "T": 7},
+    {"B": 1, "S": 3, "P": 5, "T": 7},
+    {"B": 2, "S": 1, "P": 6, "T": 4},
+)
 
 
-def prepared(path: Path, engine: Engine = PLAIN) -> Path | Model:
+def decoders(
+    paths: Mapping[str, Path], config: Mapping[str, Any], engine: Engine = PLAIN
+) -> dict[str, DecoderGraph]:
+    """The facts about the decoders of ``paths``, role -> file, as they are to run.
+
+    Errors are those of :meth:`DecoderGraph.load`.
+    """
+    roles = {role: path for role, path in paths.items() if role.startswith("decoder")}
+    return {role: _decoder(path, config, engine, len(roles) == 1) for role, path in roles.items()}
+
+
+def _decoder(path: Path, config: Mapping[str, Any], engine: Engine, shares: bool) -> DecoderGraph:
+    source = prepared(path, engine, shares)
+    if not isinstance(source, Model):
+        return DecoderGraph.load(path, config)
+    graph = Graph(ModelProto.FromString(source.proto), path)
+    return replace(inspect(graph, config), source=source)
+
+
+def prepared(path: Path, engine: Engine = PLAIN, shares: bool = True) -> Path | Model:
     """What a session is to load of ``path``: its rewritten graph if it is as good, else itself.
 
     Warns where a rewritten graph gives other values than the graph as it came. One that cannot be
     checked, because nothing tells which sizes it takes, is not used either.
     """
-    found = rewrite(path, engine.rounds) if engine.rewrites else None
+    found = rewrite(path, engine.rounds, shares) if engine.rewrites else None
     if found is None or found.draft.folder is None:
         return path
     try:

@@ -14,11 +14,11 @@ from onnxgen.errors import CapacityError, OptionError
 from onnxgen.files import ModelFiles
 from onnxgen.generation import config as options
 from onnxgen.generation.config import GenerationConfig
-from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.encoder import EncoderGraph
 from onnxgen.runtime.decoder import DecoderModel
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import EncoderModel
+from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.tasks.defaults import generation_defaults, graph_config
 from onnxgen.tasks.request import FUNCTIONS, Extras, Functions, Request
@@ -34,8 +34,7 @@ class EncoderDecoder:
     def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
         self.files, engine = files, replace(engine, alone=False)
         config = graph_config(files)
-        graphs = {role: path for role, path in files.graphs.items() if role.startswith("decoder")}
-        facts = {role: DecoderGraph.load(path, config) for role, path in graphs.items()}
+        facts = decoders(files.graphs, config, engine)
         embed = files.graphs.get("embed_tokens")
         needs = embed is not None and "embeds" in facts["decoder"].inputs
         self.embedder = Embedder(embed, engine) if embed is not None and needs else None

@@ -19,7 +19,7 @@ from onnxgen.graph import decoder as decoders
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.encoder import EncoderGraph
 from onnxgen.graph.proto import Graph, Port, elem_name
-from onnxgen.graph.rewrites import REWRITES, rewrite
+from onnxgen.graph.rewrites import Rewritten, rewrite
 from onnxgen.graph.roles import roles
 from onnxgen.graph.shapes import CacheSlot
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
@@ -173,8 +173,11 @@ def inspect(
     revision: str | None = None,
     token: str | bool | None = None,
     offline: bool | None = None,
+    rewrites: bool = True,
 ) -> Inspection:
     """Describes a model from its files; arguments as for :func:`onnxgen.load`.
+
+    Without ``rewrites`` the facts are those of the decoder's graph as it came.
 
     Raises:
         OnnxgenError: there is no such model, or its files are broken or incomplete. A model that
@@ -183,14 +186,19 @@ def inspect(
     files = resolve(model, dtype=dtype, revision=revision, token=token, offline=offline)
     config = GenerationConfig.from_json(generation_defaults(files))
     graphs = {role: Graph.load(path) for role, path in files.graphs.items()}
-    decoder, refusal = _facts(files, graphs)
+    rewritten = _rewritten(graphs) if rewrites else {}
+    running = {role: found.graph(graphs[role].path) for role, found in rewritten.items()}
+    decoder, refusal = _facts(files, graphs | running)
     return Inspection(
         source=files.source,
         folder=files.folder,
         layout=files.layout,
         dtype_reason=files.chosen,
         variants=tuple(_variants(files)),
-        sessions=tuple(_session(files, role, graph, decoder) for role, graph in graphs.items()),
+        sessions=tuple(
+            _session(files, role, graph, decoder, rewritten.get(role))
+            for role, graph in graphs.items()
+        ),
         decoder=decoder,
         task=_task(files),
         refusal=refusal,
@@ -250,7 +258,13 @@ def _file(files: ModelFiles, path: Path) -> File:
     return File(path.relative_to(files.folder).as_posix(), size)
 
 
-def _session(files: ModelFiles, role: str, graph: Graph, decoder: DecoderGraph | None) -> Session:
+def _session(
+    files: ModelFiles,
+    role: str,
+    graph: Graph,
+    decoder: DecoderGraph | None,
+    rewritten: Rewritten | None,
+) -> Session:
     role_of = roles(graph) if role.startswith("decoder") else {}
     if role == "encoder":
         role_of = _encoder_roles(files)
@@ -270,14 +284,19 @@ def _session(files: ModelFiles, role: str, graph: Graph, decoder: DecoderGraph |
         weights=_weights(graph),
         inputs=tuple(_tensor(port, role_of) for port in graph.inputs.values()),
         outputs=tuple(_tensor(port, role_of) for port in graph.outputs.values()),
-        rewrites=_rewrites(graph.path),
+        rewrites=rewritten.counts if rewritten else {},
     )
 
 
-def _rewrites(path: Path) -> dict[str, int]:
-    found = rewrite(path)
-    about = {one.name: one.about for one in REWRITES}
-    return {about[name]: len(sites) for name, sites in found.sites.items()} if found else {}
+def _rewritten(graphs: Mapping[str, Graph]) -> dict[str, Rewritten]:
+    """The graphs that are rewritten before they run; those that embed tokens run as they came."""
+    pair = "decoder_with_past" in graphs
+    tried = {
+        role: rewrite(graph.path, shares=not pair)
+        for role, graph in graphs.items()
+        if role != "embed_tokens"
+    }
+    return {role: found for role, found in tried.items() if found is not None}
 
 
 def _encoder_roles(files: ModelFiles) -> dict[str, str]:

@@ -8,9 +8,9 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation import config as options
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Generation, Piece
-from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.runtime.decoder import DecoderModel
 from onnxgen.runtime.embeddings import Embedder
+from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
 from onnxgen.tasks.prompts import Message, Prompt, as_list, holds_images, is_chat
@@ -28,8 +28,7 @@ class TextGeneration:
     def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
         self.files = files
         config = graph_config(files)
-        graphs = {role: path for role, path in files.graphs.items() if role.startswith("decoder")}
-        facts = {role: DecoderGraph.load(path, config) for role, path in graphs.items()}
+        facts = decoders(files.graphs, config, engine)
         embed = files.graphs.get("embed_tokens")
         needs_embeds = embed is not None and "embeds" in facts["decoder"].inputs
         self.model = DecoderModel(

@@ -19,7 +19,7 @@ ITEM = {"float32": 4, "float16": 2}
 
 
 def facts_of(fixture) -> dict:
-    return onnxgen.inspect(fixture.folder).to_json()
+    return onnxgen.inspect(fixture.folder, rewrites=False).to_json()
 
 
 def by_layer(facts: dict, kind: str) -> list[dict]:
@@ -145,7 +145,12 @@ def test_the_report_of_a_whole_model(capsys):
     kept = f"key and value float32 [B, {heads}, P, {size}], {heads} heads of {size}"
     assert rows["caches"] == f"layers 0-{layers - 1}: {kept}"
     assert rows["memory"] == f"{2 * layers * heads * size * 4:.1f} kB per row and 1,000 tokens"
-    assert rows["mode"].startswith("append: Concat appends to the cache")
+    assert rows["mode"].startswith("in_place: GroupQueryAttention writes into a shared buffer")
+    assert rows["rewritten"].startswith(f"{layers} x attention to GroupQueryAttention")
+    assert main(["inspect", str(LLAMA.folder), "--no-rewrites"]) == 0
+    out = capsys.readouterr().out
+    assert "append: Concat appends to the cache" in out
+    assert "rewritten" not in out
     assert rows["rows"].startswith("any number, unequal lengths together: ")
     assert rows["by config"] == str(config["max_position_embeddings"])
     assert rows["exporter"].startswith("pytorch ")

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgen.graph.rewrites import attention, blocks, reshapes, tables
+from onnxgen.graph.proto import Graph
+from onnxgen.graph.rewrites import attention, blocks, group_query, reshapes, tables
 from onnxgen.graph.rewrites.editing import Draft, Site
 
 
@@ -13,18 +14,21 @@ class Rewrite:
     """One kind of edit: ``apply`` makes it wherever it fits, and says where.
 
     ``rounds``: it computes with activations of 8 bits, so it is made only where that is asked for.
+    ``shares``: the cache becomes a shared buffer.
     """
 
     name: str
     about: str
     apply: Callable[[Draft], list[Site]]
     rounds: bool = False
+    shares: bool = False
 
 
 REWRITES = (
     Rewrite("blocks", "8-bit table to MatMulNBits", blocks.pack, rounds=True),
     Rewrite("accuracy", "MatMulNBits with 8-bit activations", blocks.lower, rounds=True),
     Rewrite("tables", "8-bit table made floats once", tables.hoist),
+    Rewrite("group_query", "attention to GroupQueryAttention", group_query.share, shares=True),
     Rewrite("reshapes", "shapes written down", reshapes.write_down),
     Rewrite("attention", "attention to MultiHeadAttention", attention.fuse),
 )
@@ -37,27 +41,37 @@ class Rewritten:
     draft: Draft
     sites: dict[str, list[Site]]
 
+    def graph(self, path: Path) -> Graph:
+        """The graph as it runs; ``path`` is where it came from."""
+        return Graph(self.draft.model, path)
+
     @property
     def config(self) -> dict[str, str]:
         """The entries that a session's options need beside the graph."""
         return dict([tables.FOLDED]) if "tables" in self.sites else {}
 
-    def __str__(self) -> str:
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was rewritten, for people -> at how many places."""
         told = {rewrite.name: rewrite.about for rewrite in REWRITES}
-        return ", ".join(f"{len(found)} x {told[name]}" for name, found in self.sites.items())
+        return {told[name]: len(found) for name, found in self.sites.items()}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} x {about}" for about, count in self.counts.items())
 
 
-def rewrite(path: Path, rounds: bool = False) -> Rewritten | None:
+def rewrite(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten | None:
     """The graph of ``path`` with all rewrites that fit it; None where none does.
 
-    ``rounds``: also those that compute with activations of 8 bits.
+    ``rounds``: also those that compute with activations of 8 bits. ``shares``: also those that
+    make the cache a shared buffer, which the second graph of an un-merged pair cannot have.
     """
     draft = Draft.load(path)
     if draft.folder is None or draft.model.functions:
         return None
     sites = {}
     for one in REWRITES:
-        if one.rounds and not rounds:
+        if (one.rounds and not rounds) or (one.shares and not shares):
             continue
         if found := one.apply(draft):
             sites[one.name] = found

@@ -66,24 +66,24 @@ def _core(scope: Scope, softmax: NodeProto) -> Core | None:
     """The attention around ``softmax``, if all of it is as it should be."""
     if attributes(softmax).get("axis", -1) not in (-1, 3):
         return None
-    end, value, guarded = _after(scope, softmax)
-    scores, bias, scale = _scores(scope, softmax.input[0])
+    end, value, guarded = after_softmax(scope, softmax)
+    scores, bias, scale = scores_of(scope, softmax.input[0])
     if end is None or scores is None or (bias and guarded and _masks_rows(scope, bias)):
         return None
-    query, factor = _scaled(scope, scores.input[0])
-    key, other = _scaled(scope, scores.input[1])
-    if (packed := _unsplit(scope, query, SPLIT)) is None:
+    query, factor = scaled(scope, scores.input[0])
+    key, other = scaled(scope, scores.input[1])
+    if (packed := unsplit(scope, query, SPLIT)) is None:
         return None
-    flat_key, flat_value = _unsplit(scope, key, SPLIT_KEY), _unsplit(scope, value, SPLIT)
-    swapped = _made(scope, key, "Transpose")
+    flat_key, flat_value = unsplit(scope, key, SPLIT_KEY), unsplit(scope, value, SPLIT)
+    swapped = made_here(scope, key, "Transpose")
     if flat_key and flat_value:
-        heads = _heads(scope, query)
+        heads = heads_of(scope, query)
         pair, split = (flat_key, flat_value), False
-        alike = _heads(scope, value)
+        alike = heads_of(scope, value)
     elif swapped is not None and attributes(swapped).get("perm") == SWAP:
         pair, split = (swapped.input[0], value), True
-        alike, heads = _heads(scope, value), _heads(scope, swapped.input[0])
-        query_heads = _heads(scope, query)
+        alike, heads = heads_of(scope, value), heads_of(scope, swapped.input[0])
+        query_heads = heads_of(scope, query)
         if query_heads is not None and query_heads != heads:
             return None
     else:
@@ -94,7 +94,7 @@ def _core(scope: Scope, softmax: NodeProto) -> Core | None:
     return Core(scope, end, packed, *pair, split, bias, whole, heads)
 
 
-def _after(scope: Scope, softmax: NodeProto) -> tuple[NodeProto | None, str, bool]:
+def after_softmax(scope: Scope, softmax: NodeProto) -> tuple[NodeProto | None, str, bool]:
     """The node that joins the heads again, the values, and whether NaN became 0 in between."""
     probabilities, guarded = softmax.output[0], False
     readers = [use.node for use in scope.uses(probabilities)]
@@ -116,21 +116,21 @@ def _after(scope: Scope, softmax: NodeProto) -> tuple[NodeProto | None, str, boo
     return end, product.input[1], guarded
 
 
-def _scores(scope: Scope, name: str) -> tuple[NodeProto | None, str, float]:
+def scores_of(scope: Scope, name: str) -> tuple[NodeProto | None, str, float]:
     """The product of queries and keys, what is added to it, and what it is multiplied with."""
     bias = ""
-    added = _made(scope, name, "Add")
+    added = made_here(scope, name, "Add")
     if added is not None:
         first, second = added.input
-        products = [_made(scope, _scaled(scope, side)[0], "MatMul") for side in (first, second)]
+        products = [made_here(scope, scaled(scope, side)[0], "MatMul") for side in (first, second)]
         if (products[0] is None) == (products[1] is None):
             return None, "", 1.0
         name, bias = (first, second) if products[0] is not None else (second, first)
-    name, scale = _scaled(scope, name)
-    return _made(scope, name, "MatMul"), bias, scale
+    name, scale = scaled(scope, name)
+    return made_here(scope, name, "MatMul"), bias, scale
 
 
-def _scaled(scope: Scope, name: str) -> tuple[str, float]:
+def scaled(scope: Scope, name: str) -> tuple[str, float]:
     """The tensor before multiplications with numbers, and their product."""
     scale = 1.0
     while (made := scope.maker(name)) is not None and made[0] is scope:
@@ -147,18 +147,18 @@ def _scaled(scope: Scope, name: str) -> tuple[str, float]:
     return name, scale
 
 
-def _unsplit(scope: Scope, name: str, perm: list[int]) -> str | None:
+def unsplit(scope: Scope, name: str, perm: list[int]) -> str | None:
     """The (B,S,N*D) tensor whose heads were split to make ``name``; None if it was not so."""
-    moved = _made(scope, name, "Transpose")
+    moved = made_here(scope, name, "Transpose")
     if moved is None or attributes(moved).get("perm") != perm:
         return None
-    split = _made(scope, moved.input[0], "Reshape")
+    split = made_here(scope, moved.input[0], "Reshape")
     if split is None or len(elements(scope, split.input[1]) or ()) != 4:
         return None
     return str(split.input[0])
 
 
-def _heads(scope: Scope, name: str) -> int | None:
+def heads_of(scope: Scope, name: str) -> int | None:
     """How many heads the tensor ``name`` (B,N,T,D) has, if the graph says so."""
     made = scope.maker(name)
     if made is None:
@@ -167,11 +167,11 @@ def _heads(scope: Scope, name: str) -> int | None:
         return dims[1].dim_value or None if len(dims) == 4 else None
     node = made[1]
     if node.op_type == "Concat":
-        found = {_heads(made[0], part) for part in node.input} - {None}
+        found = {heads_of(made[0], part) for part in node.input} - {None}
         return found.pop() if len(found) == 1 else None
     if node.op_type != "Transpose" or attributes(node).get("perm") not in (SPLIT, SPLIT_KEY):
         return None
-    split = _made(made[0], node.input[0], "Reshape")
+    split = made_here(made[0], node.input[0], "Reshape")
     parts = elements(made[0], split.input[1]) if split is not None else None
     if split is None or not parts or len(parts) != 4:
         return None
@@ -210,7 +210,7 @@ def _masks_rows(scope: Scope, bias: str) -> bool:
     return any(how == "value" for how, _ in sources(scope, bias))
 
 
-def _made(scope: Scope, name: str, op_type: str) -> NodeProto | None:
+def made_here(scope: Scope, name: str, op_type: str) -> NodeProto | None:
     """The node of this body that makes ``name``, if it is of this operator."""
     made = scope.maker(name)
     if made is None or made[0] is not scope or made[1].op_type != op_type:

@@ -68,6 +68,16 @@ class Draft:
             raise ModelFileError(f"{path} is no sound ONNX model") from error
         return cls(model, real.parent if _resolved(model, path, real) else None)
 
+    def copy(self) -> "Draft":
+        """A draft to try something on; :meth:`adopt` takes it over."""
+        other = Draft(ModelProto.FromString(self.model.SerializeToString()), self.folder)
+        other._names = self._names
+        return other
+
+    def adopt(self, other: "Draft") -> None:
+        """Becomes what ``other`` is."""
+        self.model, self.scope, self._names = other.model, other.scope, other._names
+
     def replace(self, node: NodeProto, nodes: Iterable[NodeProto]) -> None:
         """Has ``nodes`` take the place of ``node``, whose outputs they make under its names."""
         self._replaced[id(node)] = list(nodes)

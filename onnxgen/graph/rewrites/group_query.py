@@ -1,0 +1,254 @@
+"""Attention over a growing cache made ``GroupQueryAttention`` over a shared buffer.
+
+The pattern is that of exports by torch: ``present = Concat(past, new)``, keys and values repeated
+for their group of queries, a boolean mask of causality and padding, softmax. The operator reads and
+writes the cache where it lies, without repeats, and counts each row's valid tokens from the mask.
+All layers are rewritten or none: the cache's mode is one for all of them.
+
+Letters: B batch, S new tokens, P past, T = P+S, N query heads, K heads of keys, D head size.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnxgen.graph.lengths import sources
+from onnxgen.graph.proto import Scope, attributes
+from onnxgen.graph.rewrites.attention import (
+    HALF,
+    SPLIT,
+    SWAP,
+    after_softmax,
+    heads_of,
+    made_here,
+    scaled,
+    scores_of,
+    unsplit,
+)
+from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site
+from onnxgen.graph.rewrites.reshapes import elements
+
+_COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Trilu"})
+_HIDDEN = -1e4  # what is added to the score of a hidden key is this at most
+_DEPTH = 12  # nodes between the heads' split and the product, those of a rotary embedding
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One attention: ``query`` (B,N,S,D), new ``key`` and ``value`` (B,K,S,D), its caches."""
+
+    end: NodeProto
+    query: str
+    key: str
+    value: str
+    joins: tuple[NodeProto, NodeProto]  # the Concat of keys, and of values
+    mask: str
+    scale: float
+    heads: int
+    groups: int
+    size: int
+
+
+def share(draft: Draft) -> list[Site]:
+    """Replaces all attentions by ``GroupQueryAttention``; where, nowhere if one does not fit."""
+    root = draft.scope
+    if draft.scope.children or any(t.data_type in HALF for t in root.graph.initializer):
+        return []
+    softmaxes = [node for _, node in root.nodes("Softmax")]
+    layers = [layer for node in softmaxes if (layer := _layer(root, node)) is not None]
+    ports = {port.name: port for port in root.graph.input}
+    masks = {layer.mask for layer in layers}
+    if not layers or len(layers) < len(softmaxes) or len(masks) > 1:
+        return []
+    padding = _padding(root, masks.pop(), ports)
+    pasts = {name for layer in layers for join in layer.joins for name in join.input[:1]}
+    if padding is None or not pasts <= ports.keys():
+        return []
+    trial = draft.copy()
+    _rewrite(trial, len(softmaxes), padding)
+    uses = [use.node.op_type for name in pasts for use in trial.scope.uses(name)]
+    if set(uses) != {"GroupQueryAttention"}:  # positions come from the cache's length
+        return []
+    draft.adopt(trial)
+    return [Site.of(draft.scope, node) for _, node in draft.scope.nodes("GroupQueryAttention")]
+
+
+def _rewrite(trial: Draft, count: int, padding: str) -> None:
+    """Carries the rewrite out in ``trial``, whose nodes are copies of those that were looked at."""
+    root = trial.scope
+    found = [_layer(root, node) for _, node in root.nodes("Softmax")]
+    layers = [layer for layer in found if layer is not None]
+    assert len(layers) == count
+    last, total = _lengths(trial, padding)
+    for layer in layers:
+        trial.replace(layer.end, list(_nodes(trial, layer, last, total)))
+        for join in layer.joins:
+            trial.replace(join, [])
+    trial.settle()
+
+
+def _nodes(draft: Draft, layer: _Layer, last: str, total: str) -> list[NodeProto]:
+    """The operator and what brings heads together before it."""
+    nodes: list[NodeProto] = []
+    flat = []
+    parts = ((layer.query, layer.heads), (layer.key, layer.groups), (layer.value, layer.groups))
+    for name, heads in parts:
+        packed = unsplit(draft.scope, name, SPLIT)
+        if packed is None:
+            turned, packed = draft.name("turned"), draft.name("packed")
+            target = np.array([0, 0, heads * layer.size], np.int64)
+            shape = draft.constant(draft.scope, "shape", target)
+            nodes.append(helper.make_node("Transpose", [name], [turned], perm=SPLIT))
+            nodes.append(helper.make_node("Reshape", [turned, shape], [packed]))
+        flat.append(packed)
+    pasts = [join.input[0] for join in layer.joins]
+    presents = [join.output[0] for join in layer.joins]
+    node = helper.make_node(
+        "GroupQueryAttention",
+        [*flat, *pasts, last, total],
+        [layer.end.output[0], *presents],
+        draft.name("attention"),
+        domain=MICROSOFT,
+        num_heads=layer.heads,
+        kv_num_heads=layer.groups,
+        scale=layer.scale,
+    )
+    return [*nodes, node]
+
+
+def _lengths(draft: Draft, padding: str) -> tuple[str, str]:
+    """What the operator counts, in the main graph: each row's last valid index, and the total."""
+    names = {
+        kind: draft.name(kind) for kind in ("sum", "last", "last32", "dims", "total32", "total")
+    }
+    axis = draft.constant(draft.scope, "axis", np.array([1], np.int64))
+    one = draft.constant(draft.scope, "one", np.array(1, np.int64))
+    at = draft.constant(draft.scope, "at", np.array(1, np.int64))
+    whole = draft.name("mask")
+    for node in (
+        helper.make_node("Cast", [padding], [whole], to=TensorProto.INT64),
+        helper.make_node("ReduceSum", [whole, axis], [names["sum"]], keepdims=0),
+        helper.make_node("Sub", [names["sum"], one], [names["last"]]),
+        helper.make_node("Cast", [names["last"]], [names["last32"]], to=TensorProto.INT32),
+        helper.make_node("Shape", [padding], [names["dims"]]),
+        helper.make_node("Gather", [names["dims"], at], [names["total"]]),
+        helper.make_node("Cast", [names["total"]], [names["total32"]], to=TensorProto.INT32),
+    ):
+        draft.put_first(node)
+    return names["last32"], names["total32"]
+
+
+def _layer(scope: Scope, softmax: NodeProto) -> _Layer | None:
+    """The attention around ``softmax`` with its caches, if all of it is as it should be."""
+    end, value, _ = after_softmax(scope, softmax)
+    scores, bias, scale = scores_of(scope, softmax.input[0])
+    if end is None or scores is None or not bias:
+        return None
+    query, factor = scaled(scope, scores.input[0])
+    key, other = scaled(scope, scores.input[1])
+    swapped = made_here(scope, key, "Transpose")
+    if swapped is None or attributes(swapped).get("perm") != SWAP:
+        return None
+    joins = [_join(scope, name) for name in (swapped.input[0], value)]
+    mask = _hiding(scope, bias)
+    split = _split(scope, query)
+    if joins[0] is None or joins[1] is None or mask is None or split is None:
+        return None
+    dims = [_dims(scope, join.input[0]) for join in joins if join is not None]
+    heads = heads_of(scope, split)
+    if heads is None or dims[0] is None or dims[0] != dims[1]:
+        return None
+    groups, size = dims[0]
+    if heads % groups:
+        return None
+    pair = (joins[0], joins[1])
+    new_key, new_value = (join.input[1] for join in pair)
+    whole = scale * factor * other
+    return _Layer(end, query, new_key, new_value, pair, mask, whole, heads, groups, size)
+
+
+def _join(scope: Scope, name: str) -> NodeProto | None:
+    """The ``Concat`` of a cache and new rows behind ``name``, its heads repeated or not."""
+    repeated = made_here(scope, name, "Reshape")
+    if repeated is not None:
+        spread = made_here(scope, repeated.input[0], "Expand")
+        raised = made_here(scope, spread.input[0], "Unsqueeze") if spread is not None else None
+        axes = scope.value(raised.input[1]) if raised is not None else None
+        if raised is None or axes is None or axes.tolist() != [2]:
+            return None
+        name = raised.input[0]
+    join = made_here(scope, name, "Concat")
+    if join is None or len(join.input) != 2 or attributes(join).get("axis") not in (-2, 2):
+        return None
+    return join if join.output[0] in scope.outputs else None
+
+
+def _hiding(scope: Scope, bias: str) -> str | None:
+    """The boolean tensor that says which keys ``bias`` shows; None for a bias of another kind."""
+    chosen = made_here(scope, bias, "Where")
+    values = [scope.value(name) for name in chosen.input[1:]] if chosen is not None else []
+    if chosen is None or any(value is None or value.size != 1 for value in values):
+        return None
+    shown, hidden = (float(value.reshape(-1)[0]) for value in values if value is not None)
+    if shown != 0 or hidden > _HIDDEN:
+        return None
+    mask: str = chosen.input[0]
+    cut = made_here(scope, mask, "Slice")
+    if cut is not None:  # to the length of the keys, which the mask has anyway
+        start, axes = scope.value(cut.input[1]), scope.value(cut.input[3])
+        plain = start is not None and axes is not None and not start.any()
+        if not plain or axes is None or axes.tolist() not in ([3], [-1]):
+            return None
+        mask = cut.input[0]
+    return mask
+
+
+def _padding(scope: Scope, mask: str, ports: dict[str, object]) -> str | None:
+    """The input (B,T) whose values ``mask`` takes in beside causality; None if there is more."""
+    found = sources(scope, mask)
+    values = {name for how, name in found if how == "value"}
+    if len(values) != 1 or not values <= ports.keys() or not _is_causal(scope, mask):
+        return None
+    name = values.pop()
+    port = next(port for port in scope.graph.input if port.name == name)
+    return name if len(port.type.tensor_type.shape.dim) == 2 else None
+
+
+def _is_causal(scope: Scope, mask: str) -> bool:
+    """Whether places are compared exactly once on the way to ``mask``: a window compares twice."""
+    stack, seen, compared = [mask], set(), set()
+    while stack:
+        name = stack.pop()
+        made = scope.maker(name)
+        if name in seen or made is None:
+            continue
+        seen.add(name)
+        if made[1].op_type in _COMPARES:
+            compared.add(made[1].output[0])
+        stack.extend(made[1].input)
+    return len(compared) == 1
+
+
+def _split(scope: Scope, name: str) -> str | None:
+    """The tensor (B,N,S,D) right behind the split into heads from which ``name`` comes."""
+    for _ in range(_DEPTH):
+        moved = made_here(scope, name, "Transpose")
+        if moved is not None and attributes(moved).get("perm") == SPLIT:
+            split = made_here(scope, moved.input[0], "Reshape")
+            known = split is not None and len(elements(scope, split.input[1]) or ()) == 4
+            return name if known else None
+        made = scope.maker(name)
+        if made is None:
+            return None
+        name = made[1].input[0]
+    return None
+
+
+def _dims(scope: Scope, past: str) -> tuple[int, int] | None:
+    """The heads and head size of a cache input (B,K,P,D), None where they are not static."""
+    port = next((port for port in scope.graph.input if port.name == past), None)
+    dims = port.type.tensor_type.shape.dim if port is not None else []
+    if len(dims) != 4 or not dims[1].dim_value or not dims[3].dim_value:
+        return None
+    return dims[1].dim_value, dims[3].dim_value
