@@ -192,7 +192,10 @@ class Group:
         apart = self.graph.mode is Mode.IN_PLACE and not self.graph.states
         if len(self.rows) > 1 and self.graph.lengths is not None and not apart:
             return 1 if started else new
-        bounded = self.graph.logits_kind is Logits.FULL or self._chunk is not None
+        full = self.graph.logits_kind is Logits.FULL
+        if "keep" in self.graph.inputs and (lengths == lengths[0]).all():
+            full = False  # only the last column's are made
+        bounded = full or self._chunk is not None
         if bounded and new > fits and self.model.extends:
             return fits
         return new

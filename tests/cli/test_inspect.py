@@ -157,7 +157,8 @@ def test_the_report_of_a_whole_model(capsys):
     assert rows["tokenizer"] == f"{config['vocab_size']} tokens"
     assert rows["chat"] == "template: default"
     assert f"eos_token_id={EOS}" in rows["generation"]
-    assert rows["logits"] == f"float32 for {config['vocab_size']} tokens, of every position"
+    told = "of as many positions as num_logits_to_keep asks for"
+    assert rows["logits"] == f"float32 for {config['vocab_size']} tokens, {told}"
     bytes_in_kb = (LLAMA.folder / "model.onnx").stat().st_size / 1000
     assert rows["graphs"].split() == ["decoder", "fp32", "model.onnx", f"{bytes_in_kb:.1f}", "kB"]
 

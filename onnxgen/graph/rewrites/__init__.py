@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxgen.graph.proto import Graph
-from onnxgen.graph.rewrites import attention, blocks, group_query, reshapes, tables
+from onnxgen.graph.rewrites import attention, blocks, group_query, last_logits, reshapes, tables
 from onnxgen.graph.rewrites.editing import Draft, Site
 
 
@@ -14,7 +14,8 @@ class Rewrite:
     """One kind of edit: ``apply`` makes it wherever it fits, and says where.
 
     ``rounds``: it computes with activations of 8 bits, so it is made only where that is asked for.
-    ``shares``: the cache becomes a shared buffer.
+    ``shares``: the cache becomes a shared buffer. ``exact``: no number is computed in another way,
+    so there is nothing to check.
     """
 
     name: str
@@ -22,13 +23,15 @@ class Rewrite:
     apply: Callable[[Draft], list[Site]]
     rounds: bool = False
     shares: bool = False
+    exact: bool = False
 
 
 REWRITES = (
     Rewrite("blocks", "8-bit table to MatMulNBits", blocks.pack, rounds=True),
     Rewrite("accuracy", "MatMulNBits with 8-bit activations", blocks.lower, rounds=True),
-    Rewrite("tables", "8-bit table made floats once", tables.hoist),
+    Rewrite("tables", "8-bit table made floats once", tables.hoist, exact=True),
     Rewrite("group_query", "attention to GroupQueryAttention", group_query.share, shares=True),
+    Rewrite("last_logits", "logits of the last token alone", last_logits.keep_last, exact=True),
     Rewrite("reshapes", "shapes written down", reshapes.write_down),
     Rewrite("attention", "attention to MultiHeadAttention", attention.fuse),
 )
@@ -49,6 +52,12 @@ class Rewritten:
     def config(self) -> dict[str, str]:
         """The entries that a session's options need beside the graph."""
         return dict([tables.FOLDED]) if "tables" in self.sites else {}
+
+    @property
+    def doubtful(self) -> list[list[Site]]:
+        """The places of each rewrite that computes numbers in another way."""
+        exact = {rewrite.name for rewrite in REWRITES if rewrite.exact}
+        return [found for name, found in self.sites.items() if name not in exact]
 
     @property
     def counts(self) -> dict[str, int]:
