@@ -121,6 +121,10 @@ def statistics(results: "Sequence[Generation]", selection: object = "") -> str:
     parts.append(f"{sum(result.prompt_tokens for result in results)} prompt tokens")
     if peak := peak_memory():
         parts.append(f"peak memory {output.size(peak)}")
+    if guesses := results[0].speculation:
+        parts.append(
+            f"{guesses.accepted} of {guesses.proposed} guesses true in {guesses.steps} runs"
+        )
     if str(selection):
         parts.append(f"selection by {selection}")
     return ", ".join(parts)

@@ -48,7 +48,7 @@ REFUSED = frozenset({
 
 
 # Options of transformers that this package will not, or cannot yet, carry out.
-LATER = frozenset({"prompt_lookup_num_tokens", "token_healing", "assistant_early_exit"})
+LATER = frozenset({"token_healing", "assistant_early_exit"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +109,9 @@ class GenerationConfig:
     renormalize_logits: bool | None = None
     remove_invalid_values: bool | None = None
     watermarking_config: Any = None
+    # guesses that are tried
+    prompt_lookup_num_tokens: int | None = None
+    max_matching_ngram_size: int | None = None
     # what is done and told
     output_scores: bool | None = None
     logprobs: bool | None = None
@@ -194,8 +197,10 @@ def _check(values: Mapping[str, Any]) -> None:
     for name in ("min_length", "min_new_tokens", "top_logprobs"):
         if values.get(name) is not None:
             whole(name, values[name], 0)
-    if values.get("prefill_chunk_size") is not None:
-        whole("prefill_chunk_size", values["prefill_chunk_size"], 1)
+    least_one = ("prefill_chunk_size", "prompt_lookup_num_tokens", "max_matching_ngram_size")
+    for name in least_one:
+        if values.get(name) is not None:
+            whole(name, values[name], 1)
     if values.get("max_time") is not None:
         number("max_time", values["max_time"], 0, 1e9)
     for name in FLAGS:

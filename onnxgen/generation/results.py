@@ -26,6 +26,21 @@ class Timings:
         return 1000 / median(self.per_token_ms) if self.per_token_ms else 0.0
 
 
+@dataclass(slots=True)
+class Statistics:
+    """Of speculative decoding: ``steps``, runs of the model, the prompt's too; guesses that were
+    tried, and that came true."""
+
+    steps: int = 0
+    proposed: int = 0
+    accepted: int = 0
+
+    @property
+    def acceptance(self) -> float:
+        """Of the proposed tokens the share that was accepted; 0 if there were none."""
+        return self.accepted / self.proposed if self.proposed else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Generation:
     """The answer to one prompt.
@@ -38,7 +53,8 @@ class Generation:
     processed and normalised scores, an entry a token; ``scores``, the processed scores themselves,
     (tokens, V), with beams (steps, beams, V); ``transition_scores``, what these gave to the tokens,
     not normalised again. Beams always have the latter, which add up to their ``sequence_score``
-    before the length penalty, and ``beam_indices``.
+    before the length penalty, and ``beam_indices``. ``speculation`` is there if tokens were
+    guessed.
     """
 
     text: str
@@ -52,6 +68,7 @@ class Generation:
     sequence_score: float | None = None
     beam_indices: tuple[int, ...] | None = None
     transition_scores: tuple[float, ...] | None = None
+    speculation: Statistics | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ class DecoderGraph:
     extra_outputs: tuple[str, ...] = ()
     producer: str = ""
     operators: Mapping[str, int] = field(default_factory=dict)
+    few_bits: bool = False  # products with weights of 4 or 8 bits
     source: Any = None  # what a session loads in place of ``path``, where the graph was rewritten
 
     @property
@@ -169,6 +170,7 @@ def inspect(graph: Graph, config: Mapping[str, Any]) -> DecoderGraph:
         extra_outputs=tuple(name for name in graph.outputs if name not in used),
         producer=graph.producer,
         operators=_attention_operators(graph),
+        few_bits=any(True for _ in graph.scope.nodes("MatMulNBits", "MatMulBnb4")),
     )
 
 

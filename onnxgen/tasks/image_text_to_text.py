@@ -136,6 +136,7 @@ class ImageTextToText(TextGeneration):
         return Extras(
             scene=lambda cancel, held: features.scene(prompts, whole, cancel, held),
             keys=prompts[0].keys() if len(prompts) == 1 else None,
+            never=frozenset().union(*(prompt.tokens for prompt in prompts)),
         )
 
     def _read(

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,13 @@ from onnxgen.generation.choosing import Chooser
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.guidance import GuidedSteps
 from onnxgen.generation.hypotheses import Hypothesis
-from onnxgen.generation.loop import Clock, Row, padded, run
+from onnxgen.generation.loop import Row, padded, run
 from onnxgen.generation.processors import PrefixFunction, guidance_scale
 from onnxgen.generation.protocol import Steps
-from onnxgen.generation.results import Generation, Piece, Step
+from onnxgen.generation.results import Generation, Piece, Statistics, Step
 from onnxgen.generation.sampling import Sampler, new_sampler
 from onnxgen.generation.sequences import Processor, Sequences
+from onnxgen.generation.speculative import BlockClock
 from onnxgen.generation.stopping import Criterion, any_of, stop_strings
 from onnxgen.runtime.decoder import Decoder, DecoderModel
 from onnxgen.runtime.encoder import Encoding
@@ -30,6 +31,7 @@ from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.watch import Watch
 from onnxgen.tasks.cache import Cache
 from onnxgen.tasks.selected import Selection
+from onnxgen.tasks.speculating import Guesses
 from onnxgen.text.stream import TextStream
 from onnxgen.text.token_bytes import token_bytes
 from onnxgen.text.tokenizer import Tokenizer
@@ -45,6 +47,8 @@ class Functions:
     ``prefix_allowed_tokens_fn(prompt number, ids (L,))``: the ids that may follow.
     ``negative_prompt_ids``: for guidance, ids for each prompt.
     ``cache``: of an earlier answer, see :class:`Cache`.
+    ``proposer(ids (L,))``: ids that may follow, to be tried in one run of the model.
+    ``assistant_model``: a smaller model of the same tokenizer, which guesses what follows.
     """
 
     logits_processor: Sequence[Any] = ()
@@ -52,6 +56,8 @@ class Functions:
     prefix_allowed_tokens_fn: PrefixFunction | None = None
     negative_prompt_ids: Sequence[Sequence[int]] | None = None
     cache: Cache | None = None
+    proposer: Callable[[Any], Any] | None = None
+    assistant_model: Any = None
 
 
 FUNCTIONS = tuple(Functions.__dataclass_fields__)
@@ -72,7 +78,8 @@ class Extras:
     ``rules`` are its own processors, ``watch`` is filled while the request runs, ``sampler`` takes
     the place of the one that the options ask for, and ``heat`` is a temperature that told
     log-probabilities leave out. ``scene`` gives the images of the prompts, of which a kept cache
-    holds the first tokens already; ``keys`` stand for the tokens of the one prompt where a cache
+    holds the first tokens already; ``never`` are ids that stand for images, and are not
+    guessed; ``keys`` stand for the tokens of the one prompt where a cache
     compares them, as one image token is like another.
     """
 
@@ -82,6 +89,7 @@ class Extras:
     sampler: Sampler | None = None
     heat: float = 1.0
     scene: Callable[[Cancel, int], Scene | None] | None = None
+    never: frozenset[int] = frozenset()
     keys: Sequence[int] | None = None
 
 
@@ -126,6 +134,8 @@ class Request:
             prefix_allowed_tokens_fn=functions.prefix_allowed_tokens_fn,
         )
         self._beam_options = self._new_beam_options() if self.beams > 1 else None
+        self._guesses = Guesses.of(config, functions.proposer, functions.assistant_model)
+        self._statistics: Statistics | None = None
         self.selection = self._new_selection()
         self.rows = self._new_rows()
         if functions.cache is not None and (source or len(self.rows) > 1 or self.beams > 1):
@@ -134,7 +144,9 @@ class Request:
         if self.beams > 1 and config.top_logprobs:
             warnings.warn("top_logprobs does nothing with beams", stacklevel=4)
         self._guidance = self._scale()
-        self.clock = Clock()
+        if self._guesses is not None:
+            self._guesses.check(model, tokenizer, self._unfit())
+        self.clock = BlockClock()
         self._found: list[Beams] = []
         self._chooser: Chooser | None = None
         # The last token of a row is returned but never fed.
@@ -151,7 +163,7 @@ class Request:
 
         Beams give one step, the last.
         """
-        self.clock = Clock(self.config.max_time)
+        self.clock = BlockClock(self.config.max_time)
         decoder = self._start()
         steps = self._guided(decoder)
         with closing(steps):
@@ -160,7 +172,8 @@ class Request:
                 yield self._outcome()
                 return
             self._chooser = self._new_chooser()
-            yield from run(steps, self.rows, self._chooser, self.clock, self.copies)
+            with self._runner() as run_rows:
+                yield from run_rows(steps, self.rows, self._chooser, self.clock, self.copies)
             if self._functions.cache is not None:
                 self._functions.cache.keep(decoder, [*self._keys, *self.rows[0].tokens])
 
@@ -222,6 +235,7 @@ class Request:
             top_logprobs=tuple(map(tuple, told.top_logprobs)) if told and told.logprobs else None,
             scores=np.stack(told.scores) if told and told.scores else None,
             transition_scores=tuple(told.transitions) if told and told.transitions else None,
+            speculation=self._statistics,
         )
 
     def _beam_result(self, prompt: int, best: Hypothesis, found: Beams) -> Generation:
@@ -289,8 +303,42 @@ class Request:
             stop_ids=self._stop_ids,
             beam_options=self._beam_options,
             others=[name for name in names if getattr(self._functions, name)]
+            + ["guesses"] * (self._guesses is not None)
             + ["the task's own rules"] * bool(self._extras.rules or self._extras.heat != 1),
         )
+
+    def _unfit(self) -> list[str]:
+        """What excludes speculative decoding."""
+        return (
+            ["several rows"] * (len(self.rows) > 1)
+            + ["beams"] * (self.beams > 1)
+            + ["an encoder"] * (self._source is not None)
+            + ["guidance_scale"] * (self._guidance is not None)
+        )
+
+    @contextmanager
+    def _runner(self) -> Iterator[Any]:
+        """What runs the rows: step by step, or with guesses."""
+        if self._guesses is None:
+            yield run
+            return
+        plain = pipeline.build(
+            self.config,
+            sampling=bool(self.config.do_sample),
+            beams=1,
+            stop_ids=self._stop_ids,
+            vocab_size=self._model.vocab_size,
+        )
+        with self._guesses.speculation(
+            self._model,
+            prompt=self._prompts[0],
+            capacity=self._capacity,
+            processors=plain,
+            sampler=self._sampler,
+            never=self._extras.never,
+        ) as speculation:
+            self._statistics = speculation.statistics
+            yield speculation.run
 
     def _new_rows(self) -> list[Row]:
         copies = 1 if self.beams > 1 else self.copies
