@@ -77,7 +77,8 @@ def prepared(path: Path, engine: Engine = PLAIN, shares: bool = True) -> Path | 
             stacklevel=2,
         )
         return path
-    return Model(path.name, found.draft.model.SerializeToString(), found.draft.folder, found.config)
+    proto = found.draft.model.SerializeToString()
+    return Model(path.name, proto, found.draft.folder, found.config, str(found))
 
 
 def _difference(path: Path, found: Rewritten) -> str:

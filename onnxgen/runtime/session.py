@@ -116,13 +116,14 @@ PLAIN = Engine()
 class Model:
     """A serialized graph whose external data lies in ``folder``; ``name`` is for messages.
 
-    ``config``: entries for the options of its session.
+    ``config``: entries for the options of its session. ``about``: what was rewritten.
     """
 
     name: str
     proto: bytes
     folder: Path
     config: Mapping[str, str]
+    about: str = ""
 
 
 class Session:

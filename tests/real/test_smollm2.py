@@ -17,10 +17,10 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 ROWS = json.loads((FIXTURES / "real/smollm2.json").read_text())
 NOISE = 1e-3
 MODES = {
-    "smollm2-optimum": Mode.APPEND,
+    "smollm2-optimum": Mode.IN_PLACE,  # rewritten
     "smollm2-gqa": Mode.IN_PLACE,
     "smollm2-gqa-int4": Mode.IN_PLACE,
-    "smollm2-tjs": Mode.APPEND,
+    "smollm2-tjs": Mode.IN_PLACE,  # rewritten
     "smollm2-tjs:q8": Mode.APPEND,
 }
 
@@ -66,4 +66,5 @@ def test_modes_and_answers(name, real_models):
     model = onnxgen.load(str(real_models / name))
     assert model.model.graph.mode is MODES[name]
     chat = [{"role": "user", "content": "What is the capital of France?"}]
-    assert "Paris" in model.generate(chat, max_new_tokens=12, do_sample=False).text
+    # In 8 bits the model is not sure of its first sentence, and rounding may lead to the second.
+    assert "Paris" in model.generate(chat, max_new_tokens=32, do_sample=False).text
