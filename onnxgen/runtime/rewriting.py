@@ -47,7 +47,9 @@ def decoders(
     Errors are those of :meth:`DecoderGraph.load`.
     """
     roles = {role: path for role, path in paths.items() if role.startswith("decoder")}
-    return {role: _decoder(path, config, engine, len(roles) == 1) for role, path in roles.items()}
+    # On cuda GroupQueryAttention takes half precision only, and graphs of that stay as they are.
+    shares = len(roles) == 1 and engine.device == "cpu"
+    return {role: _decoder(path, config, engine, shares) for role, path in roles.items()}
 
 
 def _decoder(path: Path, config: Mapping[str, Any], engine: Engine, shares: bool) -> DecoderGraph:
