@@ -72,6 +72,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def add_run(parser: argparse.ArgumentParser, *, short: bool = True) -> None:
     """How to run and what to generate; ``short``: -o is --option."""
+    add_running(parser)
+    add_generation(parser, short=short)
+
+
+def add_running(parser: argparse.ArgumentParser) -> None:
+    """How to run."""
     group = parser.add_argument_group("running")
     group.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
     group.add_argument(
@@ -95,6 +101,10 @@ def add_run(parser: argparse.ArgumentParser, *, short: bool = True) -> None:
         action="store_true",
         help="run graphs as they came, not rewritten in memory to be faster",
     )
+
+
+def add_generation(parser: argparse.ArgumentParser, *, short: bool = True) -> None:
+    """What to generate, and how it is told; ``short``: -o is --option."""
     group = parser.add_argument_group(
         "generation", "the options of transformers' GenerationConfig, and a few of onnxgen's own"
     )

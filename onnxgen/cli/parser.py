@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from onnxgen import __version__
-from onnxgen.cli import caption, chat, download, generate, inspect, optimize, transcribe
+from onnxgen.cli import bench, caption, chat, download, generate, inspect, optimize, transcribe
 
-COMMANDS = (generate, chat, transcribe, caption, inspect, optimize, download)
+COMMANDS = (generate, chat, transcribe, caption, inspect, bench, optimize, download)
 
 EPILOG = """\
 MODEL is a folder, an .onnx file or a Hub repository owner/name, each with an optional :dtype
