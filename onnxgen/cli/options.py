@@ -35,7 +35,7 @@ VALUES = (
     "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
     "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
     "exponential_decay_length_penalty", "watermarking_config", "top_logprobs",
-    "prefill_chunk_size",
+    "prefill_chunk_size", "prompt_lookup_num_tokens", "max_matching_ngram_size",
 )  # fmt: skip
 FLOATS = frozenset({
     "temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "guidance_scale",

@@ -60,7 +60,10 @@ def test_version(capsys):
     [
         ([], "COMMAND"),
         (["generte", "m"], "did you mean generate?"),
-        (["xyzzy"], "there are generate, chat, transcribe, caption, inspect, download"),
+        (
+            ["xyzzy"],
+            "there are generate, chat, transcribe, caption, inspect, bench, optimize, download",
+        ),
         (["generate"], "MODEL"),
         (["generate", "m", "p", "--max-new-token", "3"], "did you mean --max-new-tokens?"),
         (["generate", "m", "p", "--max-new-token=3"], "did you mean --max-new-tokens?"),

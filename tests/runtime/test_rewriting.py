@@ -33,6 +33,9 @@ COUNTS = {
     "t5-q8/decoder_model_merged_quantized.onnx": {"tables": 2},
     "llama/model.onnx": {"group_query": 2},
     "granite/model.onnx": {"group_query": 2},
+    "qwen3/model.onnx": {"group_query": 2},  # normalised heads
+    "phi3/model.onnx": {"group_query": 2},  # packed projections
+    "gpt_bigcode/model.onnx": {"group_query": 2},  # one head of keys for all
     "gpt_neox/model.onnx": {"group_query": 2},
     # Positions come from the length of the cache, or a window hides keys: the cache stays.
     "gemma3_text/model.onnx": {"group_query": None},

@@ -229,9 +229,9 @@ def test_cost_per_token_does_not_grow(name):
     stream = TextStream(tokenizer)
     times = []
     for start in range(0, 9000, 3000):
-        began = time.perf_counter()
+        began = time.thread_time()
         for token_id in ids[start : start + 3000]:
             stream.push(token_id)
-        times.append((time.perf_counter() - began) / 3000)
+        times.append((time.thread_time() - began) / 3000)
     assert min(times) < 200e-6
     assert times[-1] < 5 * min(times)

@@ -16,7 +16,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxgen.graph.lengths import sources
 from onnxgen.graph.proto import Scope, attributes
 from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site
-from onnxgen.graph.rewrites.reshapes import elements
+from onnxgen.graph.rewrites.reshapes import elements, is_number
 
 HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 SPLIT, SPLIT_KEY, SWAP = [0, 2, 1, 3], [0, 2, 3, 1], [0, 1, 3, 2]  # permutations of axes
@@ -155,7 +155,8 @@ def unsplit(scope: Scope, name: str, perm: list[int]) -> str | None:
     split = made_here(scope, moved.input[0], "Reshape")
     if split is None or len(elements(scope, split.input[1]) or ()) != 4:
         return None
-    return str(split.input[0])
+    source = str(split.input[0])
+    return source if _width(scope, source) is not None else None  # else it may have other axes
 
 
 def heads_of(scope: Scope, name: str) -> int | None:
@@ -195,7 +196,11 @@ def _width(scope: Scope, name: str) -> int | None:
         for dims in sides:
             if dims and len(dims) == 1 and dims[0] > 1:
                 return dims[0]
-        computed = [side for side, dims in zip(node.input, sides, strict=True) if dims is None]
+        computed = [
+            side
+            for side, dims in zip(node.input, sides, strict=True)
+            if dims is None and not is_number(scope, side)
+        ]
         if len(computed) != 1 and node.op_type != "Cast":
             return None
         name = computed[0] if computed else node.input[0]

@@ -27,7 +27,6 @@ from onnxgen.graph.rewrites.attention import (
     unsplit,
 )
 from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site
-from onnxgen.graph.rewrites.reshapes import elements
 
 _COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Trilu"})
 _HIDDEN = -1e4  # what is added to the score of a hidden key is this at most
@@ -152,15 +151,14 @@ def _layer(scope: Scope, softmax: NodeProto) -> _Layer | None:
         return None
     joins = [_join(scope, name) for name in (swapped.input[0], value)]
     mask = _hiding(scope, bias)
-    split = _split(scope, query)
-    if joins[0] is None or joins[1] is None or mask is None or split is None:
+    if joins[0] is None or joins[1] is None or mask is None:
         return None
     dims = [_dims(scope, join.input[0]) for join in joins if join is not None]
-    heads = heads_of(scope, split)
-    if heads is None or dims[0] is None or dims[0] != dims[1]:
+    if dims[0] is None or dims[0] != dims[1]:
         return None
     groups, size = dims[0]
-    if heads % groups:
+    heads = _heads(scope, query, end, size)
+    if heads is None or heads % groups:
         return None
     pair = (joins[0], joins[1])
     new_key, new_value = (join.input[1] for join in pair)
@@ -230,18 +228,23 @@ def _is_causal(scope: Scope, mask: str) -> bool:
     return len(compared) == 1
 
 
-def _split(scope: Scope, name: str) -> str | None:
-    """The tensor (B,N,S,D) right behind the split into heads from which ``name`` comes."""
+def _heads(scope: Scope, query: str, end: NodeProto, size: int) -> int | None:
+    """How many heads of ``size`` the queries have: by the product behind, or where they split."""
+    readers = [use.node for use in scope.uses(end.output[0])]
+    products = [node for node in readers if node.op_type in {"MatMul", "Gemm"}]
+    if len(readers) == len(products) == 1:
+        dims = scope.dims(products[0].input[1])
+        transposed = bool(attributes(products[0]).get("transB"))
+        if dims is not None and len(dims) == 2 and dims[int(transposed)] % size == 0:
+            return dims[int(transposed)] // size
     for _ in range(_DEPTH):
-        moved = made_here(scope, name, "Transpose")
-        if moved is not None and attributes(moved).get("perm") == SPLIT:
-            split = made_here(scope, moved.input[0], "Reshape")
-            known = split is not None and len(elements(scope, split.input[1]) or ()) == 4
-            return name if known else None
-        made = scope.maker(name)
-        if made is None:
+        if (known := heads_of(scope, query)) is not None:
+            return known
+        made = scope.maker(query)
+        computed = [name for name in made[1].input if scope.dims(name) is None] if made else []
+        if not computed:
             return None
-        name = made[1].input[0]
+        query = computed[0]
     return None
 
 

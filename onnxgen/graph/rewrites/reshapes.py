@@ -127,12 +127,12 @@ def _broadcast(scope: Scope, node: NodeProto) -> str | None:
     """The input whose shape an operator's result has, if the other is a number or a vector."""
     for mine, other in ((0, 1), (1, 0)):
         dims = scope.dims(node.input[other])
-        if (dims is not None and len(dims) <= 1) or _is_number(scope, node.input[other]):
+        if (dims is not None and len(dims) <= 1) or is_number(scope, node.input[other]):
             return str(node.input[mine])
     return None
 
 
-def _is_number(scope: Scope, name: str) -> bool:
+def is_number(scope: Scope, name: str) -> bool:
     """Whether ``name`` is one number: the step of a quantised tensor, or a product of numbers."""
     made = scope.maker(name)
     if made is None:
@@ -141,4 +141,4 @@ def _is_number(scope: Scope, name: str) -> bool:
     node = made[1]
     if node.op_type == "DynamicQuantizeLinear":
         return bool(name != node.output[0])
-    return node.op_type == "Mul" and all(_is_number(made[0], side) for side in node.input)
+    return node.op_type == "Mul" and all(is_number(made[0], side) for side in node.input)
