@@ -155,7 +155,10 @@ class EncoderDecoder:
 
     def checked(self, name: str, row: Sequence[Any]) -> list[int]:
         """The ids of an option ``name``; OptionError for one beyond the vocabulary."""
-        ids, width = [int(token) for token in row], self.model.vocab_size
+        try:
+            ids, width = [int(token) for token in row], self.model.vocab_size
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"{name} holds {row!r}"[:200], wanted="token ids") from error
         if bad := [token for token in ids if not 0 <= token < width]:
             raise OptionError(f"{name} holds {bad[0]}", wanted=f"ids from 0 to {width - 1}")
         return ids

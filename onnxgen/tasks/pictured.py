@@ -109,6 +109,7 @@ class Features:
             if image.digest in self._kept:
                 self._kept.move_to_end(image.digest)
                 return self._kept[image.digest]
+        self._make_room(image.picture.tokens)  # before the run, which may then use it
         made, others = self.vision.features(image.feeds, cancel)
         rows = self._processor.pack(made, [image.picture], **others)  # (R,H)
         if len(rows) != image.picture.tokens:
@@ -120,9 +121,16 @@ class Features:
         with self._lock:
             self.passes += 1
             self._kept[image.digest] = rows
-            while sum(kept.nbytes for kept in self._kept.values()) > KEPT_BYTES:
-                self._kept.popitem(last=False)
+        self._make_room(0)
         return rows
+
+    def _make_room(self, tokens: int) -> None:
+        """Lets the oldest features go until as many tokens' more may be kept."""
+        with self._lock:
+            kept = self._kept.values()
+            each = max((rows.nbytes // len(rows) for rows in kept if len(rows)), default=0)
+            while self._kept and sum(r.nbytes for r in kept) + tokens * each > KEPT_BYTES:
+                self._kept.popitem(last=False)
 
     def scene(self, prompts: Sequence[Prompt], whole: bool, cancel: Cancel, held: int) -> Scene:
         """The images of a batch of ``prompts``, of the first of which ``held`` tokens are done."""

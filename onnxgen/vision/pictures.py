@@ -163,7 +163,9 @@ def token(configs: Configs, name: str, default: str) -> str:
         ModelFileError: it is no text.
     """
     file = "tokenizer_config.json"
-    named = section(configs, file, "extra_special_tokens") or section(configs, file)
+    named = section(configs, file)
+    if isinstance(named.get("extra_special_tokens"), Mapping):  # transformers 5 writes a list
+        named = named["extra_special_tokens"] or named
     value = named.get(name, default)
     value = value.get("content") if isinstance(value, Mapping) else value
     if not isinstance(value, str) or not value:

@@ -118,6 +118,17 @@ def test_a_chat_goes_on_after_an_image_with_one_pass_for_it(folder):
     assert model.features.passes == 1
 
 
+def test_features_are_let_go_before_they_are_too_many(monkeypatch):
+    case, other = (case_of("smolvlm", name) for name in ("one image", "another image"))
+    model = onnxgen.load(FIXTURES / "models" / "smolvlm", threads=1)
+    one = 20 * 32 * 4  # bytes of the features of one of these images
+    monkeypatch.setattr("onnxgen.tasks.pictured.KEPT_BYTES", one)
+    for turn, own in enumerate((case, case, other, other, case), start=1):
+        assert list(model.generate(own["prompt"], **keywords(own)).tokens) == own["tokens"]
+        assert sum(rows.nbytes for rows in model.features._kept.values()) <= one, turn
+    assert model.features.passes == 3
+
+
 def test_a_kept_cache_tells_one_image_from_another():
     model, cache = load("smolvlm"), Cache()
     cases = [case_of("smolvlm", name) for name in ("one image", "another image", "one image")]

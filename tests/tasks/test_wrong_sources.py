@@ -226,6 +226,7 @@ def test_no_image_at_all_is_refused(captions, tmp_path):
         ({"question": "what?"}, "knows no questions"),
         ({"prompt": "a", "decoder_input_ids": [5]}, "prompt and decoder_input_ids"),
         ({"decoder_input_ids": [128]}, "ids from 0 to 127"),
+        ({"decoder_input_ids": "abc"}, "token ids"),
         ({"promt": "a"}, "'prompt'"),
     ],
     ids=str,

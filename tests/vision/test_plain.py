@@ -120,6 +120,8 @@ def test_paligemma(text, images, wanted):
 def test_paligemmas_tokens_and_errors():
     assert of(PALI, bos_token="<s>").expand("a", []) == "<s>a\n"
     assert of(PALI, bos_token={"content": "<s>"}).expand("a", [Picture(1)]) == "<image><s>a\n"
+    listed = {"bos_token": "<s>", "extra_special_tokens": ["<a>"]}  # as transformers 5 writes it
+    assert of(PALI, **listed).expand("a", [Picture(1)]) == "<image><s>a\n"
     extra = {"bos_token": "<s>", "extra_special_tokens": {"image_token": "<image>"}}
     assert of(PALI, **extra).expand("a", [Picture(1)]) == "<image><s>a\n"
     for text, pictures in (
