@@ -21,7 +21,7 @@ MODES = {
     "smollm2-gqa": Mode.IN_PLACE,
     "smollm2-gqa-int4": Mode.IN_PLACE,
     "smollm2-tjs": Mode.IN_PLACE,  # rewritten
-    "smollm2-tjs:q8": Mode.APPEND,
+    "smollm2-tjs:q8": Mode.IN_PLACE,
 }
 
 
