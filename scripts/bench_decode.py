@@ -32,6 +32,9 @@ class BareLoop:
         self.ones = np.ones((1, capacity), np.int64)
         self.caches: dict[str, Any] = {}
         self.length = 0
+        if "keep" in self.graph.inputs:  # the last token's logits
+            self.keep = np.array(1)
+            self.binding.bind_cpu_input(self.graph.inputs["keep"].name, self.keep)
         self.in_place = self.graph.mode is Mode.IN_PLACE
         for slot in self.graph.slots:
             shape = slot.shape(1, capacity if self.in_place else 0)
