@@ -120,28 +120,26 @@ def _see(args: argparse.Namespace, model: Any, keywords: dict[str, Any]) -> int:
             failed += 1
             output.report_of(names[0], error)
             continue
-        if len(shown) == 1 and answers.may_stream(args, request) and not args.fields:
-            answers.stream(request)
-        else:
-            answers.finish(request)
-            name = ", ".join(names)
-            _print(args, model, name, request.results()[0], alone=len(shown) == 1)
-        if args.stats:
-            _tell(request, request.results())
+        _answer(args, model, ", ".join(names), request, alone=len(shown) == 1)
     return int(failed > 0)
 
 
 def _one(args: argparse.Namespace, model: Any, keywords: dict[str, Any]) -> int:
     """A single image, streamed where its text is settled token by token."""
     request = model.request([_source(args.images[0])], None, keywords)
-    if answers.may_stream(args, request) and not args.fields:
+    _answer(args, model, args.images[0], request, alone=True)
+    return 0
+
+
+def _answer(args: argparse.Namespace, model: Any, name: str, request: Any, *, alone: bool) -> None:
+    """The answer of a request with one prompt; one ``alone`` may be streamed."""
+    if alone and answers.may_stream(args, request) and not args.fields:
         answers.stream(request)
     else:
         answers.finish(request)
-        _print(args, model, args.images[0], request.results()[0], alone=True)
+        _print(args, model, name, request.results()[0], alone)
     if args.stats:
         _tell(request, request.results())
-    return 0
 
 
 def _tell(request: Any, results: Sequence[list[Any]]) -> None:

@@ -56,6 +56,15 @@ class Clock:
         """Notes the end of a step."""
         self._ticks.append(perf_counter())
 
+    def spread(self, tokens: int) -> None:
+        """Divides the time of the last ``tokens`` ticks, which one run gave, evenly among them.
+
+        The first of a block has waited for all of them, the others for nothing.
+        """
+        start, stop = self._ticks[-tokens - 1], self._ticks[-1]
+        lap = (stop - start) / tokens
+        self._ticks[-tokens:-1] = [start + lap * i for i in range(1, tokens)]
+
     def expired(self) -> bool:
         """Whether the last step went beyond the time limit."""
         return self._limit is not None and self._ticks[-1] - self._ticks[0] > self._limit

@@ -28,19 +28,6 @@ PRICE = 0.2
 _NONE: Ints = np.zeros(0, np.int64)
 
 
-class BlockClock(Clock):
-    """A clock for steps that give several tokens."""
-
-    def spread(self, tokens: int) -> None:
-        """Divides the time of the last ``tokens`` ticks evenly among them.
-
-        The first of a block has waited for all of them, the others for nothing.
-        """
-        start, stop = self._ticks[-tokens - 1], self._ticks[-1]
-        lap = (stop - start) / tokens
-        self._ticks[-tokens:-1] = [start + lap * i for i in range(1, tokens)]
-
-
 class Pace:
     """How many tokens to guess, from how often guesses came true: ``rate``, a moving average.
 
@@ -109,7 +96,7 @@ class Speculation:
         decoder: Steps,
         rows: Sequence[Row],
         choose: Choose,
-        clock: BlockClock,
+        clock: Clock,
         copies: int = 1,
     ) -> Iterator[Step]:
         """Steps ``decoder`` until the row has ended, a :class:`Step` for each token.
@@ -126,9 +113,7 @@ class Speculation:
             )
         return self._blocks(decoder, rows[0], choose, clock)
 
-    def _blocks(
-        self, decoder: Steps, row: Row, choose: Choose, clock: BlockClock
-    ) -> Iterator[Step]:
+    def _blocks(self, decoder: Steps, row: Row, choose: Choose, clock: Clock) -> Iterator[Step]:
         pace = Pace(self._proposer, self._price)
         ids = Sequences([row.prompt], [len(row.prompt) + row.budget])
         guess = fed = _NONE

@@ -77,6 +77,17 @@ class Scope:
         for _, _, child in self.children:
             yield from child.walk()
 
+    @property
+    def root(self) -> "Scope":
+        """The scope of the main graph."""
+        return self if self.parent is None else self.parent.root
+
+    def input_dims(self, name: str) -> tuple[int | str | None, ...] | None:
+        """The dims that the main graph declares of its input ``name``; None if it is none."""
+        found = (info for info in self.root.graph.input if info.name == name)
+        info = next(found, None)
+        return None if info is None else port_of(info).shape
+
     def nodes(self, *op_types: str) -> "Iterator[tuple[Scope, NodeProto]]":
         """All nodes of these operators, here and in the bodies within."""
         for scope in self.walk():

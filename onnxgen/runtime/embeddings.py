@@ -3,6 +3,7 @@
 Letters: B rows, S new tokens, H hidden size, R features.
 """
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,14 @@ class Embedder:
         self._session = Session(path, engine)
         self._device = Device(self._session.device, self._session.device_id)
         self._outputs = [graph.outputs[name] for name in self._session.outputs]
+
+    @classmethod
+    def of(
+        cls, graphs: Mapping[str, Path], decoder: DecoderGraph, engine: Engine = PLAIN
+    ) -> "Embedder | None":
+        """That of ``decoder``, from a model's ``graphs``; None if it takes ids or lacks one."""
+        path = graphs.get("embed_tokens")
+        return cls(path, engine) if path is not None and "embeds" in decoder.inputs else None
 
     def feed(
         self,

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from onnxgen.errors import CapacityError, OptionError
 from onnxgen.files import ModelFiles
-from onnxgen.generation import config as options
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.graph.encoder import EncoderGraph
 from onnxgen.runtime.decoder import DecoderModel
@@ -21,7 +20,7 @@ from onnxgen.runtime.encoder import EncoderModel
 from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.tasks.defaults import generation_defaults, graph_config
-from onnxgen.tasks.request import FUNCTIONS, Extras, Functions, Request
+from onnxgen.tasks.request import Extras, Functions, Request, asked
 from onnxgen.text.tokenizer import Tokenizer
 
 
@@ -35,9 +34,7 @@ class EncoderDecoder:
         self.files, engine = files, replace(engine, alone=False)
         config = graph_config(files)
         facts = decoders(files.graphs, config, engine)
-        embed = files.graphs.get("embed_tokens")
-        needs = embed is not None and "embeds" in facts["decoder"].inputs
-        self.embedder = Embedder(embed, engine) if embed is not None and needs else None
+        self.embedder = Embedder.of(files.graphs, facts["decoder"], engine)
         self.model = DecoderModel(
             facts["decoder"],
             engine,
@@ -84,10 +81,7 @@ class EncoderDecoder:
 
         ``own`` names the task's own keywords; the options of ``task`` go before the model's file.
         """
-        functions = Functions(**{name: keywords[name] for name in FUNCTIONS if name in keywords})
-        rest = {name: value for name, value in keywords.items() if name not in FUNCTIONS}
-        defaults = {**self.defaults, **task}
-        return options.merge(defaults, config, rest, (*FUNCTIONS, *own)), functions
+        return asked({**self.defaults, **task}, config, keywords, own)
 
     def _room(self, prompt_length: int) -> int:
         """New tokens that may follow a decoder's prompt; CapacityError for one too long."""

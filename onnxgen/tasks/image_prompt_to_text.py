@@ -18,7 +18,7 @@ from onnxgen.runtime.encoder import Encoding
 from onnxgen.runtime.session import PLAIN, Cancel, Engine
 from onnxgen.runtime.vision import VisionModel
 from onnxgen.tasks.encoder_decoder import EncoderDecoder, padded_right
-from onnxgen.tasks.pictured import CONFIGS, Features, Shown, images_of_each, shown
+from onnxgen.tasks.pictured import Features, Shown, configs, images_of_each, shown
 from onnxgen.tasks.prompts import as_list
 from onnxgen.tasks.request import Extras, Request, Source
 from onnxgen.vision import florence, vlm
@@ -75,7 +75,7 @@ class ImagePromptToText(EncoderDecoder):
 
     def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
         super().__init__(files, engine)
-        self._configs = {name: found for name in CONFIGS if (found := files.json(name))}
+        self._configs = configs(files)
         processor = vlm.processor(self._configs)
         if not isinstance(processor, Florence) or self.embedder is None:
             raise UnsupportedModelError(
@@ -100,13 +100,8 @@ class ImagePromptToText(EncoderDecoder):
             OptionError: an unknown option, a wrong value, or a task without the input it wants.
         """
         prompts, several = as_list(prompt)
-        request = self.request(prompts, config, keywords)
-        for _ in request.steps():
-            pass
-        results: list[Any] = request.results()
-        if request.copies == 1:
-            results = [answers[0] for answers in results]
-        return results if several else results[0]
+        answers = self.request(prompts, config, keywords).answers()
+        return answers if several else answers[0]
 
     def stream(
         self, prompt: Any, *, config: GenerationConfig | None = None, **keywords: Any

@@ -12,16 +12,15 @@ import numpy as np
 
 from onnxgen.errors import ImageError, OptionError, UnsupportedModelError
 from onnxgen.files import ModelFiles
-from onnxgen.generation import config as options
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Piece
 from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.runtime.vision import VisionModel
 from onnxgen.tasks import messages
-from onnxgen.tasks.pictured import CONFIGS, Features, Prompt, images_of_each, shown
+from onnxgen.tasks.pictured import Features, Prompt, configs, images_of_each, shown
 from onnxgen.tasks.prompts import is_chat
-from onnxgen.tasks.request import FUNCTIONS, Extras, Functions, Request
+from onnxgen.tasks.request import Extras, Request, asked
 from onnxgen.tasks.text_generation import TextGeneration
 from onnxgen.vision import positions, vlm
 from onnxgen.vision.patches import Patches
@@ -47,7 +46,7 @@ class ImageTextToText(TextGeneration):
                 wanted="embed_tokens.onnx and a decoder with inputs_embeds",
             )
         self.vision = VisionModel(files.graphs["vision_encoder"], engine)
-        self._configs = {name: found for name in CONFIGS if (found := files.json(name))}
+        self._configs = configs(files)
         self.processor = self._processor({})
         self.features = Features(self.vision, self.processor)
         self._kind = str(self._configs.get("config.json", {}).get("model_type", ""))
@@ -99,10 +98,7 @@ class ImageTextToText(TextGeneration):
         self, prompts: Sequence[Any], config: GenerationConfig | None, keywords: Mapping[str, Any]
     ) -> Request:
         """A checked request, ready to run."""
-        functions = Functions(**{name: keywords[name] for name in FUNCTIONS if name in keywords})
-        known = (*FUNCTIONS, *OWN)
-        rest = {name: value for name, value in keywords.items() if name not in known}
-        merged = options.merge(self.defaults, config, rest, known)
+        merged, functions = asked(self.defaults, config, keywords, OWN)
         if self._kind in BOTH_WAYS and functions.cache is not None:
             raise OptionError(
                 f"a cache with {self.files.source}, whose prompts attend in both directions",
@@ -122,10 +118,12 @@ class ImageTextToText(TextGeneration):
             merged,
             functions,
             self._room,
-            self._extras(read, processor),
+            self._extras(read, processor, cached=functions.cache is not None),
         )
 
-    def _extras(self, prompts: Sequence[Prompt], processor: VisionProcessor) -> Extras:
+    def _extras(
+        self, prompts: Sequence[Prompt], processor: VisionProcessor, cached: bool
+    ) -> Extras:
         """What the request needs beside the ids; nothing where all is text."""
         whole = self._kind in BOTH_WAYS or "token_types" in self.model.graph.inputs
         if not whole and not any(prompt.images or prompt.positions for prompt in prompts):
@@ -135,7 +133,7 @@ class ImageTextToText(TextGeneration):
             features = Features(self.vision, processor)
         return Extras(
             scene=lambda cancel, held: features.scene(prompts, whole, cancel, held),
-            keys=prompts[0].keys() if len(prompts) == 1 else None,
+            keys=prompts[0].keys() if cached else None,
             never=frozenset().union(*(prompt.tokens for prompt in prompts)),
         )
 

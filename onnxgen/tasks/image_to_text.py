@@ -64,13 +64,8 @@ class ImageToText(EncoderDecoder):
             OptionError: an unknown option or a wrong value.
         """
         images, several = as_images(image)
-        request = self.request(images, config, keywords)
-        for _ in request.steps():
-            pass
-        results: list[Any] = request.results()
-        if request.copies == 1:
-            results = [answers[0] for answers in results]
-        return results if several else results[0]
+        answers = self.request(images, config, keywords).answers()
+        return answers if several else answers[0]
 
     def stream(
         self, image: Any, *, config: GenerationConfig | None = None, **keywords: Any

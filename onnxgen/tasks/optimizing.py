@@ -9,7 +9,7 @@ from onnx import ModelProto
 from onnx.external_data_helper import load_external_data_for_model
 
 from onnxgen.errors import OptionError
-from onnxgen.files import ModelFiles
+from onnxgen.files import ModelFiles, external_data_locations
 from onnxgen.runtime.rewriting import prepared
 from onnxgen.runtime.session import Engine, Model
 
@@ -67,8 +67,6 @@ def _graphs(files: ModelFiles, whole: Path, engine: Engine, told: dict[str, str]
 
 def _outside(path: Path) -> set[Path]:
     """The files with a graph's external data."""
-    from onnxgen.files import external_data_locations
-
     return {path.parent / location for location in external_data_locations(path)}
 
 

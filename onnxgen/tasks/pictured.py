@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxgen.errors import ImageError
+from onnxgen.files import ModelFiles
 from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.session import Cancel
@@ -23,7 +24,7 @@ from onnxgen.runtime.vision import VisionModel
 from onnxgen.vision.pictures import Picture, Pictures, VisionProcessor
 
 Floats = NDArray[Any]
-CONFIGS = (  # what processors read
+_CONFIGS = (  # what processors read
     "config.json",
     "preprocessor_config.json",
     "processor_config.json",
@@ -31,6 +32,11 @@ CONFIGS = (  # what processors read
     "video_preprocessor_config.json",
 )
 KEPT_BYTES = 64 << 20  # of features that later requests may ask for again
+
+
+def configs(files: ModelFiles) -> dict[str, Any]:
+    """The config files that processors read, by their names."""
+    return {name: found for name in _CONFIGS if (found := files.json(name))}
 
 
 @dataclass(frozen=True, slots=True)

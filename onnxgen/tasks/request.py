@@ -1,7 +1,7 @@
 """One request on a decoder: checked before it runs, then run by the method that it asks for."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +16,12 @@ from onnxgen.generation.choosing import Chooser
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.guidance import GuidedSteps
 from onnxgen.generation.hypotheses import Hypothesis
-from onnxgen.generation.loop import Row, padded, run
+from onnxgen.generation.loop import Clock, Row, padded, run
 from onnxgen.generation.processors import PrefixFunction, guidance_scale
 from onnxgen.generation.protocol import Steps
 from onnxgen.generation.results import Generation, Piece, Statistics, Step
 from onnxgen.generation.sampling import Sampler, new_sampler
 from onnxgen.generation.sequences import Processor, Sequences
-from onnxgen.generation.speculative import BlockClock
 from onnxgen.generation.stopping import Criterion, any_of, stop_strings
 from onnxgen.runtime.decoder import Decoder, DecoderModel
 from onnxgen.runtime.encoder import Encoding
@@ -61,6 +60,22 @@ class Functions:
 
 
 FUNCTIONS = tuple(Functions.__dataclass_fields__)
+
+
+def asked(
+    defaults: Mapping[str, Any],
+    config: GenerationConfig | None,
+    keywords: Mapping[str, Any],
+    own: Sequence[str] = (),
+) -> tuple[GenerationConfig, Functions]:
+    """What a call's ``config`` and ``keywords`` ask for, over a model's ``defaults``.
+
+    ``own`` names keywords of the task itself, which are left to it.
+    """
+    functions = Functions(**{name: keywords[name] for name in FUNCTIONS if name in keywords})
+    known = (*FUNCTIONS, *own)
+    rest = {name: value for name, value in keywords.items() if name not in known}
+    return options.merge(defaults, config, rest, known), functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +161,7 @@ class Request:
         self._guidance = self._scale()
         if self._guesses is not None:
             self._guesses.check(model, tokenizer, self._unfit())
-        self.clock = BlockClock()
+        self.clock = Clock()
         self._found: list[Beams] = []
         self._chooser: Chooser | None = None
         # The last token of a row is returned but never fed.
@@ -163,7 +178,7 @@ class Request:
 
         Beams give one step, the last.
         """
-        self.clock = BlockClock(self.config.max_time)
+        self.clock = Clock(self.config.max_time)
         decoder = self._start()
         steps = self._guided(decoder)
         with closing(steps):
@@ -176,6 +191,13 @@ class Request:
                 yield from run_rows(steps, self.rows, self._chooser, self.clock, self.copies)
             if self._functions.cache is not None:
                 self._functions.cache.keep(decoder, [*self._keys, *self.rows[0].tokens])
+
+    def answers(self) -> list[Any]:
+        """Runs to the end; each prompt's answer, a list of them where it is to have several."""
+        for _ in self.steps():
+            pass
+        results = self.results()
+        return [found[0] for found in results] if self.copies == 1 else results
 
     def pieces(self) -> Iterator[Piece]:
         """Runs to the end, a piece of text for each token. OptionError for beams."""

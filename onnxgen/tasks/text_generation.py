@@ -5,7 +5,6 @@ from typing import Any, cast, overload
 
 from onnxgen.errors import CapacityError, OptionError, UnsupportedModelError
 from onnxgen.files import ModelFiles
-from onnxgen.generation import config as options
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Generation, Piece
 from onnxgen.runtime.decoder import DecoderModel
@@ -14,7 +13,7 @@ from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
 from onnxgen.tasks.prompts import Message, Prompt, as_list, holds_images, is_chat
-from onnxgen.tasks.request import FUNCTIONS, Functions, Request
+from onnxgen.tasks.request import Request, asked
 from onnxgen.tasks.scoring import Score, score
 from onnxgen.text.tokenizer import Tokenizer
 
@@ -29,13 +28,11 @@ class TextGeneration:
         self.files = files
         config = graph_config(files)
         facts = decoders(files.graphs, config, engine)
-        embed = files.graphs.get("embed_tokens")
-        needs_embeds = embed is not None and "embeds" in facts["decoder"].inputs
         self.model = DecoderModel(
             facts["decoder"],
             engine,
             later=facts.get("decoder_with_past"),
-            embedder=Embedder(embed, engine) if embed is not None and needs_embeds else None,
+            embedder=Embedder.of(files.graphs, facts["decoder"], engine),
         )
         self.defaults = generation_defaults(files)
         self._context = context_length(files)
@@ -86,13 +83,8 @@ class TextGeneration:
             TokenizerError, ChatTemplateError: no usable tokenizer or template.
         """
         prompts, several = as_list(prompt)
-        request = self.request(prompts, config, keywords)
-        for _ in request.steps():
-            pass
-        results: list[Any] = request.results()
-        if request.copies == 1:
-            results = [answers[0] for answers in results]
-        return results if several else results[0]
+        answers = self.request(prompts, config, keywords).answers()
+        return answers if several else answers[0]
 
     def stream(
         self, prompt: Any, *, config: GenerationConfig | None = None, **keywords: Any
@@ -137,9 +129,7 @@ class TextGeneration:
                 wanted="the sessions of a model that sees: vision_encoder, embed_tokens, decoder",
                 do="leave images out, or download the repository with all of its sessions",
             )
-        functions = Functions(**{name: keywords[name] for name in FUNCTIONS if name in keywords})
-        rest = {name: value for name, value in keywords.items() if name not in FUNCTIONS}
-        merged = options.merge(self.defaults, config, rest, FUNCTIONS)
+        merged, functions = asked(self.defaults, config, keywords)
         ids = [self.encode(prompt) for prompt in prompts]
         return Request(self.model, self._text(), ids, merged, functions, self._room)
 

@@ -56,13 +56,8 @@ class TextToText(EncoderDecoder):
             TokenizerError: no usable tokenizer.
         """
         texts, several = as_list(text)
-        request = self.request(texts, config, keywords)
-        for _ in request.steps():
-            pass
-        results: list[Any] = request.results()
-        if request.copies == 1:
-            results = [answers[0] for answers in results]
-        return results if several else results[0]
+        answers = self.request(texts, config, keywords).answers()
+        return answers if several else answers[0]
 
     def stream(
         self, text: Any, *, config: GenerationConfig | None = None, **keywords: Any

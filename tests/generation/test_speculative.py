@@ -8,11 +8,11 @@ import pytest
 from onnxgen.errors import LogitsError, OptionError
 from onnxgen.generation import processors, warpers
 from onnxgen.generation.choosing import Chooser
-from onnxgen.generation.loop import Row, greedy, run
+from onnxgen.generation.loop import Clock, Row, greedy, run
 from onnxgen.generation.proposers import Called, DraftModel, PromptLookup, SameChance
 from onnxgen.generation.sampling import new_sampler
 from onnxgen.generation.sequences import Sequences
-from onnxgen.generation.speculative import BlockClock, Pace, Speculation
+from onnxgen.generation.speculative import Pace, Speculation
 from tests.generation.fakes import FakeDecoder
 
 VOCAB = 12
@@ -79,7 +79,7 @@ class Answers:
         chooser = Chooser(sequences, self.make(), self.sampler, top_logprobs=2, scores=True)
         self.sampler = None
         runner = speculation.run if speculation else run
-        steps = list(runner(decoder, [row], chooser, BlockClock()))
+        steps = list(runner(decoder, [row], chooser, Clock()))
         assert decoder.rows == [[*PROMPT, *row.tokens[:-1]]]  # what a kept cache relies on
         return row, chooser.told[0], steps, decoder
 
@@ -296,14 +296,14 @@ class TestStops:
         row = Row(0, PROMPT, 30, frozenset())
         proposer = Called(lambda ids: [5] * 9)
         runner = Speculation(proposer).run
-        list(runner(FakeSteps(lambda row: 5), [row], greedy, BlockClock(limit=7.5)))
+        list(runner(FakeSteps(lambda row: 5), [row], greedy, Clock(limit=7.5)))
         assert (row.tokens, row.finish_reason) == ([5] * 8, "length")
 
 
 def test_times_are_divided_among_the_tokens_of_a_block(monkeypatch):
     now = iter([0.0, 1.0, 4.0, 4.0, 4.0, 5.0])
     monkeypatch.setattr("onnxgen.generation.loop.perf_counter", lambda: next(now))
-    clock = BlockClock()
+    clock = Clock()
     row = Row(0, [1], 5, frozenset())
     list(
         Speculation(Called(lambda ids: [5] * 9)).run(FakeSteps(lambda row: 5), [row], greedy, clock)
@@ -319,7 +319,7 @@ def test_tokens_are_handed_out_before_the_next_is_chosen():
     row = Row(0, [1], 9, frozenset())
     speculation = Speculation(Called(lambda ids: [5] * 9))
     for count, step in enumerate(
-        speculation.run(FakeSteps(lambda row: 5), [row], greedy, BlockClock()), start=1
+        speculation.run(FakeSteps(lambda row: 5), [row], greedy, Clock()), start=1
     ):
         assert (step.rows, step.tokens, len(row.tokens)) == ([0], [5], count)
 
@@ -328,7 +328,7 @@ def test_a_kept_cache_is_gone_on_with():
     decoder = FakeSteps(model(3))
     decoder.step(np.array([PROMPT[:10]]), np.array([10]))
     row = Row(0, PROMPT, 40, frozenset(), fed=10)
-    list(Speculation(PromptLookup()).run(decoder, [row], greedy, BlockClock()))
+    list(Speculation(PromptLookup()).run(decoder, [row], greedy, Clock()))
     assert decoder.sizes[1] == len(PROMPT) - 10
     assert row.tokens == plain_tokens(Answers(model(3), budget=40))
 
@@ -337,7 +337,7 @@ class TestErrors:
     def run(self, proposal, rows=1, choose=lambda row: 5):
         rows = [Row(i, [1, 2], 9, frozenset()) for i in range(rows)]
         speculation = Speculation(Called(lambda ids: proposal))
-        return list(speculation.run(FakeSteps(choose), rows, greedy, BlockClock()))
+        return list(speculation.run(FakeSteps(choose), rows, greedy, Clock()))
 
     def test_several_rows(self):
         with pytest.raises(OptionError, match="one prompt"):

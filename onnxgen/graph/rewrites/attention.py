@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import NodeProto, helper
 
 from onnxgen.graph.lengths import sources
 from onnxgen.graph.proto import Scope, attributes
 from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site
 from onnxgen.graph.rewrites.reshapes import elements, is_number
 
-HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 SPLIT, SPLIT_KEY, SWAP = [0, 2, 1, 3], [0, 2, 3, 1], [0, 1, 3, 2]  # permutations of axes
 
 
@@ -44,7 +43,7 @@ def fuse(draft: Draft) -> list[Site]:
     Not in graphs of half precision: sums in another order are other numbers there, and on the CPU,
     where they run in single precision between casts, nothing is gained.
     """
-    if any(t.data_type in HALF for s in draft.scope.walk() for t in s.graph.initializer):
+    if draft.half:
         return []
     cores = [core for scope, node in draft.scope.nodes("Softmax") if (core := _core(scope, node))]
     for core in cores:
@@ -163,9 +162,8 @@ def heads_of(scope: Scope, name: str) -> int | None:
     """How many heads the tensor ``name`` (B,N,T,D) has, if the graph says so."""
     made = scope.maker(name)
     if made is None:
-        ports = {port.name: port for port in _root(scope).graph.input}
-        dims = ports[name].type.tensor_type.shape.dim if name in ports else []
-        return dims[1].dim_value or None if len(dims) == 4 else None
+        dims = scope.input_dims(name) or ()
+        return dims[1] or None if len(dims) == 4 and isinstance(dims[1], int) else None
     node = made[1]
     if node.op_type == "Concat":
         found = {heads_of(made[0], part) for part in node.input} - {None}
@@ -229,9 +227,3 @@ def _only_reader(scope: Scope, name: str, op_type: str) -> NodeProto | None:
     if len(readers) != 1 or readers[0].op_type != op_type or name in scope.outputs:
         return None
     return readers[0]
-
-
-def _root(scope: Scope) -> Scope:
-    while scope.parent is not None:
-        scope = scope.parent
-    return scope

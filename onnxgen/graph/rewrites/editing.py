@@ -10,13 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
 
 from onnxgen import wire
 from onnxgen.errors import ModelFileError
 from onnxgen.graph.proto import Scope
 
 MICROSOFT = "com.microsoft"
+_HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,16 @@ class Draft:
             raise
         except Exception as error:  # protobuf's own, which differs by implementation
             raise ModelFileError(f"{path} is no sound ONNX model") from error
-        return cls(model, real.parent if _resolved(model, path, real) else None)
+        draft = cls(model, real.parent)
+        if not _resolved(draft.scope, path, real):
+            draft.folder = None
+        return draft
+
+    @property
+    def half(self) -> bool:
+        """Whether there are weights of half precision."""
+        tensors = (t for scope in self.scope.walk() for t in scope.graph.initializer)
+        return any(tensor.data_type in _HALF for tensor in tensors)
 
     def copy(self) -> "Draft":
         """A draft to try something on; :meth:`adopt` takes it over."""
@@ -137,9 +155,9 @@ class Draft:
             graph.node.extend(copies)
 
 
-def _resolved(model: ModelProto, path: Path, real: Path) -> bool:
+def _resolved(root: Scope, path: Path, real: Path) -> bool:
     """Points external data to where links lead; whether all of it lies beside the graph's file."""
-    for scope in Scope(model.graph).walk():
+    for scope in root.walk():
         for tensor in scope.graph.initializer:
             for entry in tensor.external_data:
                 if entry.key == "location" and entry.value != real.name:

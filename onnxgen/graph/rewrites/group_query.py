@@ -8,6 +8,7 @@ All layers are rewritten or none: the cache's mode is one for all of them.
 Letters: B batch, S new tokens, P past, T = P+S, N query heads, K heads of keys, D head size.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,6 @@ from onnx import NodeProto, TensorProto, helper
 from onnxgen.graph.lengths import sources
 from onnxgen.graph.proto import Scope, attributes
 from onnxgen.graph.rewrites.attention import (
-    HALF,
     SPLIT,
     SWAP,
     after_softmax,
@@ -52,39 +52,34 @@ class _Layer:
 def share(draft: Draft) -> list[Site]:
     """Replaces all attentions by ``GroupQueryAttention``; where, nowhere if one does not fit."""
     root = draft.scope
-    if draft.scope.children or any(t.data_type in HALF for t in root.graph.initializer):
+    if draft.scope.children or draft.half:
         return []
     softmaxes = [node for _, node in root.nodes("Softmax")]
     layers = [layer for node in softmaxes if (layer := _layer(root, node)) is not None]
-    ports = {port.name: port for port in root.graph.input}
     masks = {layer.mask for layer in layers}
     if not layers or len(layers) < len(softmaxes) or len(masks) > 1:
         return []
-    padding = _padding(root, masks.pop(), ports)
+    padding = _padding(root, masks.pop())
     pasts = {name for layer in layers for join in layer.joins for name in join.input[:1]}
-    if padding is None or not pasts <= ports.keys():
+    if padding is None:
         return []
-    trial = draft.copy()
-    _rewrite(trial, len(softmaxes), padding)
-    uses = [use.node.op_type for name in pasts for use in trial.scope.uses(name)]
-    if set(uses) != {"GroupQueryAttention"}:  # positions come from the cache's length
+    before = draft.copy()
+    _rewrite(draft, layers, padding)
+    uses = {use.node.op_type for name in pasts for use in draft.scope.uses(name)}
+    if uses != {"GroupQueryAttention"}:  # positions come from the cache's length
+        draft.adopt(before)
         return []
-    draft.adopt(trial)
     return [Site.of(draft.scope, node) for _, node in draft.scope.nodes("GroupQueryAttention")]
 
 
-def _rewrite(trial: Draft, count: int, padding: str) -> None:
-    """Carries the rewrite out in ``trial``, whose nodes are copies of those that were looked at."""
-    root = trial.scope
-    found = [_layer(root, node) for _, node in root.nodes("Softmax")]
-    layers = [layer for layer in found if layer is not None]
-    assert len(layers) == count
-    last, total = _lengths(trial, padding)
+def _rewrite(draft: Draft, layers: Sequence[_Layer], padding: str) -> None:
+    """Carries the rewrite out."""
+    last, total = _lengths(draft, padding)
     for layer in layers:
-        trial.replace(layer.end, list(_nodes(trial, layer, last, total)))
+        draft.replace(layer.end, _nodes(draft, layer, last, total))
         for join in layer.joins:
-            trial.replace(join, [])
-    trial.settle()
+            draft.replace(join, [])
+    draft.settle()
 
 
 def _nodes(draft: Draft, layer: _Layer, last: str, total: str) -> list[NodeProto]:
@@ -202,15 +197,14 @@ def _hiding(scope: Scope, bias: str) -> str | None:
     return mask
 
 
-def _padding(scope: Scope, mask: str, ports: dict[str, object]) -> str | None:
+def _padding(scope: Scope, mask: str) -> str | None:
     """The input (B,T) whose values ``mask`` takes in beside causality; None if there is more."""
     found = sources(scope, mask)
     values = {name for how, name in found if how == "value"}
-    if len(values) != 1 or not values <= ports.keys() or not _is_causal(scope, mask):
+    if len(values) != 1 or not _is_causal(scope, mask):
         return None
     name = values.pop()
-    port = next(port for port in scope.graph.input if port.name == name)
-    return name if len(port.type.tensor_type.shape.dim) == 2 else None
+    return name if len(scope.input_dims(name) or ()) == 2 else None
 
 
 def _is_causal(scope: Scope, mask: str) -> bool:
@@ -250,8 +244,7 @@ def _heads(scope: Scope, query: str, end: NodeProto, size: int) -> int | None:
 
 def _dims(scope: Scope, past: str) -> tuple[int, int] | None:
     """The heads and head size of a cache input (B,K,P,D), None where they are not static."""
-    port = next((port for port in scope.graph.input if port.name == past), None)
-    dims = port.type.tensor_type.shape.dim if port is not None else []
-    if len(dims) != 4 or not dims[1].dim_value or not dims[3].dim_value:
+    dims = scope.input_dims(past) or ()
+    if len(dims) != 4 or not isinstance(dims[1], int) or not isinstance(dims[3], int):
         return None
-    return dims[1].dim_value, dims[3].dim_value
+    return (dims[1], dims[3]) if dims[1] and dims[3] else None

@@ -57,10 +57,7 @@ def chain_of(scope: Scope, node: NodeProto) -> list[NodeProto] | None:
     tensor = scope.tensor(table)
     if tensor is None or tensor.data_type not in _BYTES or len(tensor.dims) != 2:
         return None
-    root = scope
-    while root.parent is not None:
-        root = root.parent
     constants = [table, *node.input[1:]]
-    if any(root.tensor(name) is None for name in constants if name):
+    if any(scope.root.tensor(name) is None for name in constants if name):
         return None
     return chain if not attributes(node).get("block_size") else None
