@@ -185,13 +185,17 @@ class InPlaceCache:
             s.input: s.fixed_length or max(capacity, (s.window or 0) * s.evicts)
             for s in graph.caches
         }
-        self._buffers = {
-            s.input: device.memory(rows * s.row_bytes(self._sizes[s.input])) for s in graph.caches
-        }
+        self._buffers = self._new_buffers(rows)
         self._states = [_Pair(s, device, rows, 0) for s in graph.states]
         self._spare: dict[str, Memory] = {}  # where rows are permuted to, once they are
         self._offset = 0  # of a view: its row in the buffers
         self._bound: Binding | None = None
+
+    def _new_buffers(self, rows: int) -> dict[str, Memory]:
+        """Memory for ``rows`` rows, by input."""
+        names = [slot.input for slot in self.graph.caches]
+        sizes = [rows * s.row_bytes(self._sizes[s.input]) for s in self.graph.caches]
+        return dict(zip(names, self.device.memories(sizes), strict=True))
 
     def row(self, index: int) -> "InPlaceCache":
         """A view of one row: what is written through it is written here, lengths apart."""
@@ -235,13 +239,14 @@ class InPlaceCache:
         other = object.__new__(InPlaceCache)
         other.graph, other.device, other.capacity = self.graph, self.device, self.capacity
         other.lengths, other._sizes = self.lengths[rows], dict(self._sizes)
-        other._buffers, other._spare, other._offset, other._bound = {}, {}, 0, None
-        for slot in self.graph.caches:
-            length = self._sizes[slot.input]
-            if capacity is not None and not slot.fixed_length and capacity > length:
+        other._spare, other._offset, other._bound = {}, 0, None
+        for slot in self.graph.caches if capacity is not None else ():
+            if not slot.fixed_length and capacity > self._sizes[slot.input]:
                 other._sizes[slot.input] = other.capacity = capacity
-            longer = other._sizes[slot.input]
-            other._buffers[slot.input] = self._taken(slot, rows, length, longer)
+        other._buffers = other._new_buffers(len(rows))
+        for slot in self.graph.caches:
+            length, longer = self._sizes[slot.input], other._sizes[slot.input]
+            self._take(slot, rows, length, longer, other._buffers[slot.input])
         other._states = [_Pair(s, self.device, len(rows), 0) for s in self.graph.states]
         for mine, theirs in zip(self._states, other._states, strict=True):
             _copy(mine, theirs, rows, len(self))
@@ -249,32 +254,26 @@ class InPlaceCache:
 
     def permute(self, rows: Ints) -> None:
         """See :class:`Cache`."""
-        spare = self._spare
+        spare = self._spare or self._new_buffers(len(rows))
         for slot in self.graph.caches:
             length = self._sizes[slot.input]
-            spare[slot.input] = self._taken(slot, rows, length, length, spare.get(slot.input))
+            self._take(slot, rows, length, length, spare[slot.input])
         self._buffers, self._spare = spare, self._buffers
         self.lengths, self._bound = self.lengths[rows], None
         for pair in self._states:
             pair.permute(rows, 0)
 
-    def _taken(
-        self, slot: CacheSlot, rows: Ints, length: int, longer: int, target: Memory | None = None
-    ) -> Memory:
-        """Memory with ``rows`` of a buffer of ``length`` columns, and room for ``longer``.
-
-        ``target`` is that memory, if it is there already.
-        """
+    def _take(self, slot: CacheSlot, rows: Ints, length: int, longer: int, target: Memory) -> None:
+        """Copies ``rows`` of a buffer of ``length`` columns to ``target``, with ``longer``."""
         memory, item = self._buffers[slot.input], ITEM_BYTES[slot.dtype]
         picked, axis = folded(rows, slot.batch_factor), slot.batch_axis
         shape, target_shape = slot.shape(len(self), length), slot.shape(len(rows), longer)
-        target = target or self.device.memory(prod(target_shape) * item)
         if self.device.kind == "cpu" or length == longer:
             # Rows behind the longest have no meaning, but in a window that drops rows.
             filled = length if slot.evicts else int(self.lengths.max())
             used = (slot.seq_axis or 0, filled)
             self.device.take((memory, shape), (target, target_shape), axis, picked, item, used)
-            return target
+            return
         # What stands in the new room means nothing yet: the last row again, for instance.
         between_shape = slot.shape(len(rows), length)
         between = self.device.memory(prod(between_shape) * item)
@@ -282,7 +281,6 @@ class InPlaceCache:
         columns = np.minimum(np.arange(longer), length - 1)
         source = (between, between_shape)
         self.device.take(source, (target, target_shape), slot.seq_axis or 0, columns, item)
-        return target
 
     def __len__(self) -> int:
         return len(self.lengths)
