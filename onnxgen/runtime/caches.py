@@ -6,6 +6,7 @@ binds past and present, and moves on once the run is done. Rows keep their own l
 Letters: B rows, S columns of new tokens, P columns in the cache, T = P+S, C capacity in columns.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Protocol
@@ -143,10 +144,18 @@ class NoCache:
 class _Pair:
     """Two buffers of one slot that are past and present by turns."""
 
-    def __init__(self, slot: CacheSlot, device: Device, rows: int, capacity: int) -> None:
-        self.slot, self.device = slot, device
-        nbytes = rows * slot.row_bytes(capacity)
-        self.past, self.present = device.memory(nbytes), device.memory(nbytes)
+    def __init__(self, slot: CacheSlot, device: Device, past: Memory, present: Memory) -> None:
+        self.slot, self.device, self.past, self.present = slot, device, past, present
+
+    @classmethod
+    def of(
+        cls, slots: Sequence[CacheSlot], device: Device, rows: int, capacity: int
+    ) -> "list[_Pair]":
+        """A pair for each slot, of ``rows`` rows of ``capacity`` columns."""
+        sizes = [rows * slot.row_bytes(capacity) for slot in slots]
+        pasts, presents = device.memories(sizes), device.memories(sizes)
+        parts = zip(slots, pasts, presents, strict=True)
+        return [cls(slot, device, past, present) for slot, past, present in parts]
 
     def bind(self, binding: Binding, rows: int, columns: int, new: int) -> None:
         """Binds the past of ``columns`` (P) and the present of ``new`` (S) more."""
@@ -186,7 +195,7 @@ class InPlaceCache:
             for s in graph.caches
         }
         self._buffers = self._new_buffers(rows)
-        self._states = [_Pair(s, device, rows, 0) for s in graph.states]
+        self._states = _Pair.of(graph.states, device, rows, 0)
         self._spare: dict[str, Memory] = {}  # where rows are permuted to, once they are
         self._offset = 0  # of a view: its row in the buffers
         self._bound: Binding | None = None
@@ -247,7 +256,7 @@ class InPlaceCache:
         for slot in self.graph.caches:
             length, longer = self._sizes[slot.input], other._sizes[slot.input]
             self._take(slot, rows, length, longer, other._buffers[slot.input])
-        other._states = [_Pair(s, self.device, len(rows), 0) for s in self.graph.states]
+        other._states = _Pair.of(self.graph.states, self.device, len(rows), 0)
         for mine, theirs in zip(self._states, other._states, strict=True):
             _copy(mine, theirs, rows, len(self))
         return other
@@ -302,7 +311,7 @@ class GrowingCache:
         self.graph, self.device, self.capacity = graph, device, capacity
         self.lengths: Ints = np.zeros(rows, np.int64)
         self._columns = 0  # P
-        self._pairs = [_Pair(s, device, rows, capacity) for s in graph.slots]
+        self._pairs = _Pair.of(graph.slots, device, rows, capacity)
 
     def lay(self, tokens: Ints, lengths: Ints) -> Layout:
         """See :class:`Cache`; only a row without tokens may take fewer than the others."""
@@ -348,9 +357,10 @@ class GrowingCache:
         The capacity bounds a row's tokens; with the padding on the left it may have more columns.
         """
         rows, self.capacity = len(self.lengths), columns + columns // 2
-        for index, pair in enumerate(self._pairs):
-            self._pairs[index] = _Pair(pair.slot, self.device, rows, self.capacity)
-            _copy(pair, self._pairs[index], np.arange(rows), rows, self._columns)
+        before = self._pairs
+        self._pairs = _Pair.of(self.graph.slots, self.device, rows, self.capacity)
+        for mine, theirs in zip(before, self._pairs, strict=True):
+            _copy(mine, theirs, np.arange(rows), rows, self._columns)
 
     def gather(self, rows: Ints, capacity: int | None = None) -> "GrowingCache":
         """See :class:`Cache`."""
