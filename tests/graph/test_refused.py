@@ -18,7 +18,7 @@ REFUSED = FIXTURES / "handmade/refused"
         ("string_cache", "type string"),
     ],
 )
-def test_refusal_names_the_reason(name, reason):
+def test_refusal_names_the_reason(name, reason):  # known problem C8
     with pytest.raises(UnsupportedModelError, match=reason) as caught:
         DecoderGraph.load(REFUSED / name / "model.onnx")
     assert caught.value.do
