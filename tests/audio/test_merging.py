@@ -180,3 +180,18 @@ def test_words_have_times_of_the_whole_audio():  # known problem A6
         Word(" 4", 8.0, 9.0, 0.6),
         Word(" 5", 9.0, 10.0, 0.7),
     )
+
+
+@pytest.mark.parametrize("stride", [2, 3, 5, (4, 1)])
+def test_words_do_not_depend_on_the_strides(stride):  # known problem A8
+    """81 words of 0.8 s each; a chunk hears those that lie within it, by its own clock."""
+    parts = []
+    for start, stop, left, right in spans(65 * 100, 100, 30, stride):
+        inside = [i for i in range(81) if start <= 80 * i and 80 * (i + 1) <= stop]
+        ends = [0.8 * (i + 1) - start / 100 for i in inside]
+        parts.append(Part(inside, ends, ((stop - start) / 100, left / 100, right / 100)))
+    assert len(parts) > 2
+    (segment,) = merge(parts, SPEECH, timestamps=True)
+    assert [word.text for word in segment.words] == [f" {i}" for i in range(81)]
+    for i, word in enumerate(segment.words):
+        assert (word.start, word.end) == pytest.approx((0.8 * i, 0.8 * (i + 1)), abs=0.0101)

@@ -100,11 +100,11 @@ def test_wrong_options_are_refused_before_the_stream_starts(llama):
         llama.stream([1], max_new_tokns=3)
 
 
-def test_prompt_at_under_and_over_the_capacity(llama):  # known problems C1, C20
+def test_prompt_at_under_and_over_the_capacity(llama):  # known problems C1, C20, C21
     bound = llama.capacity
     prompt = [5, 9] * (bound // 2)
     result = llama.generate(prompt, max_new_tokens=10, eos_token_id=None)
-    assert (len(result.tokens), result.finish_reason) == (1, "length")  # known problem C21
+    assert (len(result.tokens), result.finish_reason) == (1, "length")
     result = llama.generate(prompt[1:], max_new_tokens=10, eos_token_id=None)
     assert (len(result.tokens), result.finish_reason) == (2, "length")
     with pytest.raises(CapacityError, match=str(bound)):
@@ -143,7 +143,8 @@ def test_threads_share_a_model(llama):
 
 def test_unknown_task_device_and_threads_are_refused():
     folder = FIXTURES / "models/llama"
-    for options in ({"task": "text-generatoin"}, {"device": "cudda"}, {"threads": 0}):
+    devices = [{"device": device} for device in ("cudda", "webgpu", "dml", "cuda:x", "")]
+    for options in ({"task": "text-generatoin"}, {"threads": 0}, *devices):
         with pytest.raises(OptionError):
             onnxgen.load(folder, **options)
 
