@@ -161,6 +161,62 @@ def test_runs_repeat():
     assert len(set(there.values())) > 100
 
 
+@pytest.mark.parametrize("name", ["llama", "genai-llama", "gemma3_text"])
+def test_a_text_begins_with_the_start_token(name, monkeypatch):
+    """known problem S5: where the tokenizer says so, and only there."""
+    model = onnxgen.load(MODELS / name)
+    bare = model.tokenizer.encode("one two", add_special_tokens=False)
+    for adds in (True, False):
+        start = [model.tokenizer.bos_token_id] if adds else []
+        monkeypatch.setattr(
+            model.tokenizer,
+            "encode",
+            lambda text, *, add_special_tokens=True, start=start: (
+                (start if add_special_tokens else []) + bare
+            ),
+        )
+        assert model.request(["one two"], None, FREE)._prompts == [start + bare]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"prompt_lookup_num_tokens": 3}, {"selection": "onnx"}], ids=str
+)
+def test_a_stop_that_comes_first_is_the_answer(options):
+    """known problem S10: in whole answers and in streams, with guesses, chosen by a graph."""
+    chosen = {k: options[k] for k in ("selection",) if k in options}
+    asked = {k: v for k, v in options.items() if k not in chosen}
+    model, prompt = onnxgen.load(MODELS / "llama", **chosen), [5, 9, 12]
+    first = model.generate(prompt, max_new_tokens=1, eos_token_id=None).tokens[0]
+    keywords = {"max_new_tokens": 9, "eos_token_id": first, **asked}
+    answer = model.generate(prompt, **keywords)
+    assert (answer.tokens, answer.finish_reason, answer.text) == ((first,), "stop", answer.text)
+    (piece,) = model.stream(prompt, **keywords)
+    assert (piece.token, piece.finish_reason, piece.text) == (first, "stop", answer.text)
+
+
+def test_a_temperature_of_the_models_file_counts(tmp_path):
+    """known problem S2"""
+    folder = copied("llama", tmp_path)
+    file = {"do_sample": True, "temperature": 0.4, "top_k": 0, "eos_token_id": 2}
+    (folder / "generation_config.json").write_text(json.dumps(file))
+    model, plain = onnxgen.load(folder), onnxgen.load(MODELS / "llama")
+    options = {"max_new_tokens": 24, "eos_token_id": None, "seed": 3}
+    told = model.generate([5, 6, 7], **options).tokens
+    same = {"do_sample": True, "top_k": 0, **options}
+    assert told == plain.generate([5, 6, 7], temperature=0.4, **same).tokens
+    assert told != plain.generate([5, 6, 7], temperature=1.0, **same).tokens
+
+
+def test_room_is_made_for_the_request_not_for_the_model():
+    """known problem P1: the prompt and the 256 new tokens that are the default."""
+    model = onnxgen.load(MODELS / "llama")
+    assert model.capacity is None or model.capacity >= 128
+    for asked, room in [({}, 256), ({"max_new_tokens": 7}, 7)]:
+        request = model.request([[5, 6, 7], [5]], None, asked)
+        bound = model.capacity or 1 << 40
+        assert request._capacity == min(3 + room - 1, bound)
+
+
 # -- encoders ----------------------------------------------------------------------------------
 
 
