@@ -15,7 +15,7 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1
 # ---------------------------------------------------------------- external data
 
 
-def test_locations_are_read_from_the_graph(tmp_path: Path) -> None:
+def test_locations_are_read_from_the_graph(tmp_path: Path) -> None:  # known problem L1
     for name, content in in_parts("model.onnx").items():
         (tmp_path / name).write_bytes(content)
     assert external_data_locations(tmp_path / "model.onnx") == [

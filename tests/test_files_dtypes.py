@@ -35,7 +35,7 @@ def test_every_dtype_by_name(tmp_path: Path) -> None:
         assert found(tmp_path, dtype=dtype) == {"decoder": name}
 
 
-def test_quality_order(tmp_path: Path) -> None:
+def test_quality_order(tmp_path: Path) -> None:  # known problem L14
     fill(tmp_path, *ALL.values())
     taken = []
     for name in ALL.values():

@@ -113,6 +113,7 @@ def test_only_what_the_dtype_needs(hub: FakeHub, tmp_path: Path) -> None:
     assert relative == BESIDE | set(Q4)
 
 
+# known problem L2
 def test_the_standard_cache_layout_which_ort_can_load(hub: FakeHub, tmp_path: Path) -> None:
     sha = hub.repositories[REPO].branches["main"]
     files = resolve(REPO)

@@ -21,6 +21,7 @@ from onnxgen.runtime.binding import Binding
 from onnxgen.runtime.caches import Ints, folded
 from onnxgen.runtime.device import Device, Memory, Shape
 from onnxgen.runtime.feeds import conform
+from onnxgen.runtime.kept import floats
 from onnxgen.runtime.rewriting import prepared
 from onnxgen.runtime.session import PLAIN, Cancel, Engine, Session
 
@@ -85,7 +86,7 @@ class EncoderModel:
             shape = tuple(value.shape())
             found[port.name] = Tensor(self._device.adopt(value), shape, port.dtype)
         states = found.pop(graph.states.name) if graph.states else None
-        return Encoding(states, mask, found)
+        return Encoding(states, mask, found, graph.path.name)
 
     def _caches(self) -> list[Port]:
         return [port for port in self.graph.others.values() if "present" in port.name]
@@ -93,19 +94,30 @@ class EncoderModel:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What an encoder gave: states (B,T,H), their mask (B,T) if any, and caches by their names."""
+    """What an encoder gave: states (B,T,H), their mask (B,T) if any, and caches by their names.
+
+    ``name``: the encoder's file.
+    """
 
     states: Tensor | None
     mask: Ints | None
     caches: dict[str, Tensor]
+    name: str = "the encoder"
+
+    @property
+    def finite(self) -> bool:
+        """Whether no state is NaN or infinite; reads them all."""
+        if self.states is None:
+            return True
+        values = floats(self.states.memory, self.states.shape, self.states.dtype)
+        return bool(np.isfinite(values).all())
 
     def rows(self, picked: Ints, device: Device) -> "Encoding":
         """That of some rows."""
         states = self.states.rows(picked, 0, device) if self.states else None
         mask = None if self.mask is None else self.mask[picked]
-        return Encoding(
-            states, mask, {n: t.rows(picked, 0, device) for n, t in self.caches.items()}
-        )
+        caches = {n: t.rows(picked, 0, device) for n, t in self.caches.items()}
+        return Encoding(states, mask, caches, self.name)
 
 
 class CrossPlan:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxgen.errors import OptionError
+from onnxgen.errors import LogitsError, OptionError
 from onnxgen.generation import config as options
 from onnxgen.generation import pipeline
 from onnxgen.generation.beams import BeamOptions, Beams, beam_search
@@ -170,6 +170,7 @@ class Request:
         )
         model.check(self._capacity)
         self._decoder: Decoder | None = None
+        self._encoded: Encoding | None = None
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class Request:
         self.clock = Clock(self.config.max_time)
         decoder = self._start()
         steps = self._guided(decoder)
-        with closing(steps):
+        with closing(steps), self._blaming():
             if self._beam_options is not None:
                 self._search(steps, self._beam_options)
                 yield self._outcome()
@@ -391,11 +392,11 @@ class Request:
         chunk = self.config.prefill_chunk_size
         cache = self._functions.cache
         if cache is None:
-            encoding = self._source.encode(self._encoding) if self._source else None
+            self._encoded = self._source.encode(self._encoding) if self._source else None
             self._decoder = self._model.start(
                 self._capacity,
                 prefill_chunk_size=chunk,
-                encoding=encoding,
+                encoding=self._encoded,
                 watch=self._extras.watch,
                 scene=self._scene(0),
             )
@@ -404,6 +405,20 @@ class Request:
         self._decoder.show(self._scene(held))
         self.rows[0].fed = held
         return self._decoder
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        """Blames an encoder whose states are not finite for the logits that are not."""
+        try:
+            yield
+        except LogitsError as error:
+            if self._encoded is None or self._encoded.finite:
+                raise
+            raise LogitsError(
+                f"{self._encoded.name} gives values that are not finite",
+                wanted="finite states for the decoder",
+                do="try another dtype of the encoder (fp16 overflows in some)",
+            ) from error
 
     @property
     def _keys(self) -> list[int]:

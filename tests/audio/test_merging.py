@@ -117,7 +117,7 @@ def test_timestamps_close_and_open_segments():
     assert merged([Part(tokens)]) == [(0.0, 1.5, " 1 2"), (1.5, 4.0, " 3"), (5.0, 6.02, " 4")]
 
 
-def test_the_last_segment_may_stay_open():
+def test_the_last_segment_may_stay_open():  # known problem A9
     assert merged([Part([at(0), 1, at(1), at(1), 2])]) == [(0.0, 1.0, " 1"), (1.0, None, " 2")]
     assert merged([Part([1, 2])]) == [(None, None, " 1 2")]
     # An opening timestamp that nothing follows is no segment.
@@ -167,7 +167,7 @@ def test_a_time_that_goes_back_is_the_next_window():
     assert merged([Part([*single, *pair])])[2:] == [(60.0, 80.0, " 1"), (80.0, 85.0, " 2")]
 
 
-def test_words_have_times_of_the_whole_audio():
+def test_words_have_times_of_the_whole_audio():  # known problem A6
     parts = [
         Part([1, 2, 3, 4], [1.0, 2.0, 8.0, 9.0], (10, 0, 2), probabilities=[0.1, 0.2, 0.3, 0.4]),
         Part([3, 4, 5], [2.004, 3.0, 4.0], (8, 2, 0), probabilities=[0.5, 0.6, 0.7]),
@@ -180,3 +180,18 @@ def test_words_have_times_of_the_whole_audio():
         Word(" 4", 8.0, 9.0, 0.6),
         Word(" 5", 9.0, 10.0, 0.7),
     )
+
+
+@pytest.mark.parametrize("stride", [2, 3, 5, (4, 1)])
+def test_words_do_not_depend_on_the_strides(stride):  # known problem A8
+    """81 words of 0.8 s each; a chunk hears those that lie within it, by its own clock."""
+    parts = []
+    for start, stop, left, right in spans(65 * 100, 100, 30, stride):
+        inside = [i for i in range(81) if start <= 80 * i and 80 * (i + 1) <= stop]
+        ends = [0.8 * (i + 1) - start / 100 for i in inside]
+        parts.append(Part(inside, ends, ((stop - start) / 100, left / 100, right / 100)))
+    assert len(parts) > 2
+    (segment,) = merge(parts, SPEECH, timestamps=True)
+    assert [word.text for word in segment.words] == [f" {i}" for i in range(81)]
+    for i, word in enumerate(segment.words):
+        assert (word.start, word.end) == pytest.approx((0.8 * i, 0.8 * (i + 1)), abs=0.0101)

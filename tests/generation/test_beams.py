@@ -169,6 +169,7 @@ def test_length_counts_new_tokens_with_the_stop(penalty):  # known problem S27, 
         assert list(scores.values()) == sorted(scores.values(), reverse=True)
 
 
+# known problem S31
 def test_rows_end_where_they_finished():  # trap T2: transformers fills up to the longest row
     (long, short), _ = search({(): {A: -0.5, EOS: -1.0}, (A,): {B: -0.1}, (A, B): {EOS: -0.1}})
     assert (long.tokens, short.tokens) == ((A, B, EOS), (EOS,))
@@ -275,7 +276,7 @@ GRID = list(product((1, 2, 3, 5), (-1.0, 0.0, 1.0, 2.5), (False, True, "never"),
 
 
 @pytest.mark.parametrize(("beams", "penalty", "early", "stops"), GRID)
-def test_equals_the_slow_reference(beams, penalty, early, stops):
+def test_equals_the_slow_reference(beams, penalty, early, stops):  # known problem S7
     prompts = [[4, 2], [11], [3, 3, 8, 5]]
     rooms = [7, 9, 4]
 
@@ -315,7 +316,7 @@ def test_equals_the_slow_reference(beams, penalty, early, stops):
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-def test_a_prompt_does_not_depend_on_its_neighbours(sampled):
+def test_a_prompt_does_not_depend_on_its_neighbours(sampled):  # known problem S26
     prompts, rooms = [[4, 2], [11], [3, 3, 8, 5], [7, 7]], [7, 12, 3, 9]
     options = BeamOptions(
         num_beams=3, num_return_sequences=3, early_stopping=True, stop_ids=frozenset([1, 7])
@@ -341,7 +342,7 @@ def test_a_prompt_does_not_depend_on_its_neighbours(sampled):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_the_decoder_holds_the_rows_that_processors_see():
+def test_the_decoder_holds_the_rows_that_processors_see():  # known problem S6
     decoder = FakeDecoder(noise, 23)
 
     def process(sequences, scores):
@@ -427,7 +428,7 @@ def broken(value, at):
     "sampler", [lambda: None, lambda: RowSampler([1, 2]), lambda: TorchSampler(0, 2)]
 )
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_scores_that_leave_no_choice_are_refused(value, sampler):
+def test_scores_that_leave_no_choice_are_refused(value, sampler):  # known problems S9, S21
     decoder = FakeDecoder(lambda row: np.arange(16.0), 16)
 
     def process(sequences, scores):
@@ -438,7 +439,7 @@ def test_scores_that_leave_no_choice_are_refused(value, sampler):
         beam_search(decoder, sequences, BeamOptions(num_beams=2), [process], sampler=sampler())
 
 
-def test_nan_of_the_model_is_refused_with_its_step():
+def test_nan_of_the_model_is_refused_with_its_step():  # known problem S9
     decoder = FakeDecoder(lambda row: np.full(16, np.nan) if row == [8, 15] else np.arange(16.0))
     with pytest.raises(LogitsError, match=r"row 1 .* step 2"):
         beam_search(decoder, Sequences([[9], [8]], [5, 5]), BeamOptions(num_beams=2))
@@ -565,7 +566,7 @@ MODES = {
 
 
 @pytest.mark.parametrize("name", MODES.values(), ids=MODES)
-def test_every_kind_of_cache_gives_what_recomputing_gives(name):
+def test_every_kind_of_cache_gives_what_recomputing_gives(name):  # known problems A13, C3
     fixture = FixtureModel(FIXTURES / name)
     model, prompts = fixture.model(), fixture.prompts[:3]
     greedy = {row[4] for row in fixture.greedy}  # tokens that are likely to come, as stops

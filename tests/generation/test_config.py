@@ -80,7 +80,7 @@ def test_null_in_a_file_or_object_is_the_default_and_as_keyword_off():  # trap T
     assert merge({"top_k": 7}, None, {"do_sample": True, "top_k": None}).top_k is None
 
 
-def test_an_explicit_false_beats_the_file():  # trap T14
+def test_an_explicit_false_beats_the_file():  # known problem S2; trap T14
     file = {"do_sample": True, "temperature": 0.6}
     assert merge(file, GenerationConfig(do_sample=False), {}).do_sample is False
     assert merge(file, None, {"do_sample": False}).do_sample is False

@@ -46,7 +46,7 @@ def test_tokens_equal_those_of_the_sum_written_out():
     assert decode() == by_hand(1, 6)
 
 
-def test_first_generated_token_as_eos_gives_it_alone():
+def test_first_generated_token_as_eos_gives_it_alone():  # known problem S10
     first = by_hand(1, 1)[0]
     assert decode(eos=first) == [first]
     assert decode(eos=[first, 99]) == [first]
@@ -89,7 +89,7 @@ def test_select_chooses():
     assert decode(select=last, max_new_tokens=3) == [7, 7, 7]
 
 
-def test_ties_go_to_the_lowest_index():
+def test_ties_go_to_the_lowest_index():  # known problem S32
     forward = lambda token, offset, cache, params: (np.array([0, 2, 2]), cache)  # noqa: E731
     options = {"cache": None, "params": None, "first_token": 0, "max_new_tokens": 1}
     assert decode_loop(forward, **options) == [1]

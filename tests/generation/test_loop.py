@@ -44,7 +44,7 @@ def test_stop_token_in_the_prompt_does_not_stop():
     assert answer(lambda row: 5, 3, stop=[2], prompt=[2, 2])[0] == [5, 5, 5]
 
 
-def test_rows_that_end_leave_the_batch_and_the_others_go_on():
+def test_rows_that_end_leave_the_batch_and_the_others_go_on():  # known problems C16, C25
     def choose(row):
         start = row[0]  # the row's prompt: ends after as many tokens
         return 1 if len(row) > start else 7

@@ -8,7 +8,7 @@ from onnxgen.generation import processors as p
 from tests.generation.rows import BAN, after, banned, kept, rows
 
 
-def test_repetition_penalty_counts_each_id_once():
+def test_repetition_penalty_counts_each_id_once():  # known problem S3
     assert after(p.repetition_penalty(2.0), rows([1, 1, 1, 2, 3]), [1, 2, -2, 0]) == [1, 1, -4, 0]
 
 
@@ -82,11 +82,11 @@ class TestSequenceBias:
 
 
 class TestBadWords:
-    def test_only_the_last_id_is_banned_and_eos_alone_is_dropped(self):
+    def test_only_the_last_id_is_banned_and_eos_alone_is_dropped(self):  # known problem S4
         process = p.bad_words([[1], [2, 3]], [1], 5)
         assert banned(process, rows([0, 2], [2, 0]), 5) == [[3], []]
 
-    def test_several_words_of_several_ids(self):
+    def test_several_words_of_several_ids(self):  # known problem S4
         process = p.bad_words([[4], [0, 2], [1, 0, 3], [0, 1]], [], 5)
         assert banned(process, rows([0], [1, 0], [0, 1], [2]), 5) == [
             [1, 2, 4],
@@ -117,7 +117,7 @@ class TestBadWords:
         (2, [1, 9, 1], []),  # an id without a score
     ],
 )
-def test_no_repeat_ngram(size, ids, expected):
+def test_no_repeat_ngram(size, ids, expected):  # known problem S15
     assert banned(p.no_repeat_ngram(size), rows(ids), 4) == [expected]
 
 
@@ -134,7 +134,7 @@ def test_encoder_ids_follow_the_rows_of_another_request():
     assert banned(process, rows([0], encoder=[[2]]), 4) == [[2]]
 
 
-def test_lengths_count_by_row():
+def test_lengths_count_by_row():  # known problem S17
     assert banned(p.min_length(4, [2], 3), rows([0] * 3, [0] * 4), 3) == [[2], []]
     seqs = rows([0] * 4, [0] * 5, prompt=3)
     assert banned(p.min_new_tokens(2, [2, 0], 3), seqs, 3) == [[0, 2], []]
@@ -144,7 +144,7 @@ def test_a_stop_id_without_a_score_is_no_error():
     assert banned(p.min_length(4, [2, 7], 3), rows([0]), 3) == [[2]]
 
 
-def test_prefix_constrained_asks_for_each_row():
+def test_prefix_constrained_asks_for_each_row():  # known problem S6
     def allowed(sample, ids):
         assert ids.base is None  # a copy: what it keeps stays as it is
         return [sample, int(ids[-1])]
@@ -159,12 +159,12 @@ def test_prefix_constrained_refuses(returned):
         after(p.prefix_constrained(lambda sample, ids: returned), rows([0]), [0] * 4)
 
 
-def test_forced_bos_only_for_rows_of_one_id():
+def test_forced_bos_only_for_rows_of_one_id():  # known problem S16
     scores = after(p.forced_bos(2, 4), rows([0], [0, 1]), np.ones((2, 4)))
     assert scores == [[BAN, BAN, 0, BAN], [1, 1, 1, 1]]
 
 
-def test_forced_eos_for_the_last_place():
+def test_forced_eos_for_the_last_place():  # known problem S16
     scores = after(p.forced_eos([2, 3], 4), rows([0] * 4, [0] * 3, limit=5), np.ones((2, 4)))
     assert scores == [[BAN, BAN, 0, 0], [1, 1, 1, 1]]
 

@@ -112,7 +112,7 @@ def noise(rows, width=500):
     return np.random.default_rng(3).normal(0, 2, (rows, width)).astype(np.float32)
 
 
-def test_a_row_draws_the_same_alone_and_in_any_batch():
+def test_a_row_draws_the_same_alone_and_in_any_batch():  # known problem S33
     seeds, scores = [11, 12, 13], noise(3)
     together = RowSampler(seeds)
     batches = [together.draw(scores, [0, 1, 2]) for _ in range(3)]
@@ -157,7 +157,7 @@ def test_where_too_few_have_a_chance_the_lowest_others_follow(name):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_scores_without_a_best_are_refused(name, value):
+def test_scores_without_a_best_are_refused(name, value):  # known problem S9
     sampler = {"philox": RowSampler([1, 2, 3]), "torch": TorchSampler(1, 3)}[name]
     good = np.zeros((3, 5), np.float32)
     sampler.draw(good, [0, 1, 2])
@@ -172,7 +172,7 @@ CASES = [(10, 1), (10, 4), (4096 * 3, 1), (4096 * 3 + 17, 5), (70000, 64), (9000
 
 @pytest.mark.parametrize(("width", "count"), CASES)
 @pytest.mark.parametrize("kind", ["normal", "ties", "mostly -inf", "all -inf", "rising"])
-def test_largest_equals_a_stable_sort(width, count, kind):
+def test_largest_equals_a_stable_sort(width, count, kind):  # known problems S30, S32
     rng = np.random.default_rng(width)
     values = rng.normal(size=width).astype(np.float32)
     if kind == "ties":

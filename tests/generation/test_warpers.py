@@ -30,7 +30,7 @@ def test_temperature():
         (10**30, 1, [1, 2], [0, 1]),
     ],
 )
-def test_top_k(k, keep, scores, expected):
+def test_top_k(k, keep, scores, expected):  # known problem S18
     assert kept(w.top_k(k, keep), ONE, scores) == expected
 
 
@@ -53,7 +53,7 @@ def test_top_k_of_many_keeps_ties():
 
 
 @pytest.mark.parametrize(("p", "keep", "shares", "expected"), TOP_P)
-def test_top_p(p, keep, shares, expected):
+def test_top_p(p, keep, shares, expected):  # known problem S19
     assert kept(w.top_p(p, keep), ONE, logs(*shares)) == expected
 
 
@@ -130,7 +130,7 @@ def test_renormalize():
     assert scores[2] == BAN
 
 
-def test_renormalizing_before_or_after_temperature_differs_by_a_constant():
+def test_renormalizing_before_or_after_temperature_differs_by_a_constant():  # known problem S20
     seqs, scores = ONE, [1.0, 2.0, 4.0]
     first = after(w.temperature(0.5), seqs, after(w.renormalize(), seqs, scores))
     last = after(w.renormalize(), seqs, after(w.temperature(0.5), seqs, scores))

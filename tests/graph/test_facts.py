@@ -19,7 +19,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("fixture", found("handmade"), ids=lambda f: f.name)
-def test_facts_of_handmade_graphs(fixture):
+def test_facts_of_handmade_graphs(fixture):  # known problems C9, C19, L9
     graph = fixture.facts()["decoder"]
     keys = sorted((s for s in graph.caches if s.kind != "value"), key=lambda s: s.layer)
     values = sorted((s for s in graph.caches if s.kind != "key"), key=lambda s: s.layer)

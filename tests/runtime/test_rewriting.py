@@ -123,7 +123,7 @@ def test_weights_are_referred_to_where_they_lie(tmp_path):
         assert np.array_equal(numpy_helper.to_array(tensor), whole[tensor.name]), tensor.name
 
 
-def test_links_of_a_hub_cache_are_followed(tmp_path):
+def test_links_of_a_hub_cache_are_followed(tmp_path):  # known problem L2
     """A snapshot's files are links to blobs with other names; ONNX Runtime takes none outside."""
     (tmp_path / "blobs").mkdir()
     (tmp_path / "snapshot").mkdir()
@@ -166,7 +166,7 @@ def _tied(path: Path, kind: type, rows: int = 40, width: int = 32) -> np.ndarray
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
-def test_a_table_of_8_bits_in_blocks(tmp_path, kind):
+def test_a_table_of_8_bits_in_blocks(tmp_path, kind):  # known problem P7
     """Activations of 8 bits in blocks of 32: each is off by half of a 127th of its block's largest
     at most, so is a product by that times the weights' absolute sum."""
     path = tmp_path / "head.onnx"

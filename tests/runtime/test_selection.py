@@ -55,7 +55,7 @@ def after(*steps, scores, ids=None, **flags) -> list[float]:
     return row.tolist()
 
 
-def test_greedy_takes_the_first_of_equals():
+def test_greedy_takes_the_first_of_equals():  # known problem S32
     logits = np.array([[1, 3, 3, 2], [0, 0, 0, 0]], np.float32)
     found = Selector(SelectionSpec(), DEVICE, 4).choose(kept(logits))
     assert found.tokens.tolist() == [1, 0]
@@ -147,7 +147,7 @@ def test_beams_draw_without_repetition_and_bans_last():
 
 @pytest.mark.parametrize("vocab", [3, 4096])
 @pytest.mark.parametrize("steps", [(), (TopK(2), TopP(0.9), MinP(0.1))], ids=["plain", "warped"])
-def test_scores_that_are_not_finite_show_in_the_best(steps, vocab):
+def test_scores_that_are_not_finite_show_in_the_best(steps, vocab):  # known problem S9
     logits = np.zeros((4, vocab), np.float32)
     logits[0, 1] = np.nan
     logits[1, 2] = np.inf

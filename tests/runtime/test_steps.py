@@ -20,7 +20,7 @@ every_model = pytest.mark.parametrize("fixture", FIXTURE_MODELS, ids=lambda f: f
 
 
 @every_model
-def test_alone(fixture):
+def test_alone(fixture):  # known problems L8, L10, C7, C8, C19
     model = fixture.model()
     for prompt, tokens in zip(fixture.prompts, fixture.greedy, strict=True):
         assert decode(model, [prompt], COUNT) == [tokens]
@@ -28,7 +28,7 @@ def test_alone(fixture):
 
 @every_model
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (3, 1, 3)], ids=str)
-def test_ragged_batch_equals_single_runs(fixture, order):
+def test_ragged_batch_equals_single_runs(fixture, order):  # known problems C3, C4, C26
     batch = decode(fixture.model(), [fixture.prompts[i] for i in order], COUNT)
     assert batch == [fixture.greedy[i] for i in order]
 
@@ -47,7 +47,7 @@ def feed(decoder, rows, columns=1):
 
 @every_model
 @pytest.mark.parametrize("columns", [1, 3, 8])
-def test_prompt_in_pieces(fixture, columns):
+def test_prompt_in_pieces(fixture, columns):  # known problems C26, S23
     """Ragged pieces, too: rows that have ended get no token while others go on."""
     rows = [fixture.prompts[i] + fixture.greedy[i] for i in (2, 0, 1)]
     model = fixture.model()
@@ -110,7 +110,7 @@ def test_rewound_rows_forget(fixture):
 
 
 @every_model
-def test_long_prompts_run_in_bounded_pieces(fixture, monkeypatch):
+def test_long_prompts_run_in_bounded_pieces(fixture, monkeypatch):  # known problem P6
     monkeypatch.setattr(runtime, "LOGITS_BYTES", 0)  # the smallest pieces there are
     prompts = [fixture.prompts[i] + fixture.greedy[i][:20] for i in (3, 1)]
     expected = [fixture.greedy[i][20:] for i in (3, 1)]
@@ -121,14 +121,14 @@ def model_named(name):
     return next(f for f in FIXTURE_MODELS if f.name == f"handmade/{name}")
 
 
-def test_capacity_is_refused_beyond_the_rotary_table():
+def test_capacity_is_refused_beyond_the_rotary_table():  # known problem C1
     model = model_named("gqa_values").model()
     with pytest.raises(CapacityError, match="64"):
         model.start(65)
 
 
 @pytest.mark.parametrize("name", ["gqa_values", "concat_positions", "no_cache"])
-def test_steps_beyond_the_capacity_are_refused(name):
+def test_steps_beyond_the_capacity_are_refused(name):  # known problem C21
     decoder = model_named(name).model().start(4)
     decoder.step(np.ones((1, 4), np.int64), np.array([4]))
     with pytest.raises(CapacityError, match="4"):
@@ -149,7 +149,7 @@ def test_cancelled_decoder_stops_and_its_model_goes_on(name):
     assert decode(model, fixture.prompts[:1], COUNT) == fixture.greedy[:1]
 
 
-def test_caches_are_no_longer_than_asked_for():
+def test_caches_are_no_longer_than_asked_for():  # known problem P1
     """The capacity asked for, not the 64 rows of the table, decides on the buffers."""
     model = model_named("gqa_values").model()
     decoder = model.start(10)

@@ -53,7 +53,7 @@ def log_softmax(logits):
 
 
 @each_mode
-def test_rows_drawn_in_a_batch_equal_single_runs(mode, load):
+def test_rows_drawn_in_a_batch_equal_single_runs(mode, load):  # known problems C25, S33
     model, prompts = load(mode), fixture_of(mode).prompts
     drawing = {
         "do_sample": True,
@@ -128,14 +128,14 @@ def test_score_of_a_continuation(mode, load):
 
 @each_mode
 @pytest.mark.parametrize("chunk", [1, 4, 100])
-def test_prompts_in_chunks(mode, chunk, load):
+def test_prompts_in_chunks(mode, chunk, load):  # known problem S23
     model, fixture = load(mode), fixture_of(mode)
     options = {"prefill_chunk_size": chunk, "eos_token_id": None, "max_new_tokens": 32}
     assert tokens(model.generate(fixture.prompts, **options)) == fixture.greedy
 
 
 @each_mode
-def test_a_kept_cache_goes_on_as_if_all_were_new(mode, load):
+def test_a_kept_cache_goes_on_as_if_all_were_new(mode, load):  # known problems C13, C17
     """A longer prompt, one that parts from what was kept, and one that has nothing in common."""
     model, fixture = load(mode), fixture_of(mode)
     cache, prompt = Cache(), fixture.prompts[1]
@@ -147,7 +147,7 @@ def test_a_kept_cache_goes_on_as_if_all_were_new(mode, load):
         assert model.generate(each, cache=cache, **FREE).tokens == expected
 
 
-def test_a_kept_cache_feeds_only_what_is_new(load, monkeypatch):
+def test_a_kept_cache_feeds_only_what_is_new(load, monkeypatch):  # known problem C15
     model = load("in_place")
     cache, prompt = Cache(), fixture_of("in_place").prompts[3]
     first = model.generate(prompt, cache=cache, **FREE)
@@ -253,7 +253,7 @@ def test_cancelled_streams_end_and_the_model_goes_on(load):
     assert len(model.generate([5, 6, 7], **FREE).tokens) == 12
 
 
-def test_all_tokens_banned_names_row_and_step(load):
+def test_all_tokens_banned_names_row_and_step(load):  # known problem S21
     def ban(ids, scores):
         return np.full_like(scores, -np.inf) if len(ids) == 5 else scores
 
@@ -296,7 +296,7 @@ def test_all_tokens_banned_names_row_and_step(load):
     ],
     ids=str,
 )
-def test_wrong_values_are_refused_before_the_first_step(options, load):
+def test_wrong_values_are_refused_before_the_first_step(options, load):  # known problem S2
     with pytest.raises(OptionError):
         load("append").request([[5, 6, 7]], None, {**FREE, **options})
 

@@ -137,7 +137,7 @@ def test_more_open_tokens_than_reach_the_host_are_drawn_from_on_it():
 
 
 @pytest.mark.parametrize("sampling", [False, True])
-def test_nan_names_its_row_and_step(sampling):
+def test_nan_names_its_row_and_step(sampling):  # known problem S9
     rng = np.random.default_rng(0)
     config = complete(do_sample=sampling, top_k=5)
     _, *by_graph, live = choosers(config, rng, 3)

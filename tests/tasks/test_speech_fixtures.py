@@ -111,7 +111,7 @@ def speech_of(model):
 
 
 @cases([(name, case) for name, case in CASES if not leaks(case)])
-def test_as_transformers_generates(name, case):
+def test_as_transformers_generates(name, case):  # known problems A5, A7, A12, A14
     for found, told in answers(name, case):
         compare(found, told, speech_of(load(name)))
 
@@ -125,7 +125,7 @@ def test_a_batch_where_transformers_leaks_equals_single_runs(name, case):
 
 
 @pytest.mark.parametrize("name", [n for n in EXPECTED if "languages" in EXPECTED[n]])
-def test_languages_are_detected(name):
+def test_languages_are_detected(name):  # known problem A11
     for audio, language in EXPECTED[name]["languages"].items():
         found = load(name).generate(clip(name, audio), return_timestamps=True, max_new_tokens=2)
         assert f"<|{found.language}|>" == language["language"]

@@ -25,7 +25,7 @@ def llama():
 
 
 @every_model
-def test_tokens_alone_in_batches_and_streamed(fixture):
+def test_tokens_alone_in_batches_and_streamed(fixture):  # known problems L4, L5, C3, S10
     model = load(fixture)
     single = [model.generate(prompt, **KEYWORDS) for prompt in fixture.prompts]
     assert [list(result.tokens) for result in single] == fixture.greedy
@@ -90,7 +90,7 @@ def test_chats_go_through_the_template(llama):
         ([["a"]], "list"),
     ],
 )
-def test_what_is_no_prompt_is_refused(llama, prompt, wanted):
+def test_what_is_no_prompt_is_refused(llama, prompt, wanted):  # known problem C25
     with pytest.raises(OptionError, match=wanted):
         llama.generate(prompt)
 
@@ -100,11 +100,11 @@ def test_wrong_options_are_refused_before_the_stream_starts(llama):
         llama.stream([1], max_new_tokns=3)
 
 
-def test_prompt_at_under_and_over_the_capacity(llama):
+def test_prompt_at_under_and_over_the_capacity(llama):  # known problems C1, C20, C21
     bound = llama.capacity
     prompt = [5, 9] * (bound // 2)
     result = llama.generate(prompt, max_new_tokens=10, eos_token_id=None)
-    assert (len(result.tokens), result.finish_reason) == (1, "length")  # known problem C21
+    assert (len(result.tokens), result.finish_reason) == (1, "length")
     result = llama.generate(prompt[1:], max_new_tokens=10, eos_token_id=None)
     assert (len(result.tokens), result.finish_reason) == (2, "length")
     with pytest.raises(CapacityError, match=str(bound)):
@@ -143,12 +143,13 @@ def test_threads_share_a_model(llama):
 
 def test_unknown_task_device_and_threads_are_refused():
     folder = FIXTURES / "models/llama"
-    for options in ({"task": "text-generatoin"}, {"device": "cudda"}, {"threads": 0}):
+    devices = [{"device": device} for device in ("cudda", "webgpu", "dml", "cuda:x", "")]
+    for options in ({"task": "text-generatoin"}, {"threads": 0}, *devices):
         with pytest.raises(OptionError):
             onnxgen.load(folder, **options)
 
 
-def test_cuda_on_a_machine_without_it_says_how_to_get_it():
+def test_cuda_on_a_machine_without_it_says_how_to_get_it():  # known problem L11
     import onnxruntime
 
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():

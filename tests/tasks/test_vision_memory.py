@@ -223,7 +223,7 @@ linux = pytest.mark.skipif(
 
 
 @linux
-def test_an_answer_holds_the_features_twice_and_the_logits_once(folder):
+def test_an_answer_holds_the_features_twice_and_the_logits_once(folder):  # known problem P5
     graph = DecoderGraph.load(folder / "onnx" / "decoder_model_merged.onnx")
     assert graph.mode is Mode.APPEND
     assert SLACK < FEATURES  # a third copy of the features would show

@@ -71,7 +71,7 @@ def test_random_ids(name, data):
 @example("It 's 😀 n't ' s 東京。<|0.00|> é")
 @example("<|startofprev|> old <|startoftranscript|><|0.00|> Hi<|0.10|>")
 @QUICK
-def test_encoded_text(name, text):
+def test_encoded_text(name, text):  # known problem S14
     tokenizer = load(name)
     check(tokenizer, tokenizer.encode(text, add_special_tokens=False))
 
@@ -98,7 +98,7 @@ def test_text_comes_early(name):
     assert (tokenizer.stream_plan is None) == (name in WHOLE)
 
 
-def test_a_character_comes_once_it_is_whole():
+def test_a_character_comes_once_it_is_whole():  # known problem S14
     tokenizer = load("gpt2")
     ids = tokenizer.encode("😀ok")
     assert len(ids) == 6
@@ -116,7 +116,7 @@ def test_byte_fallback_waits_for_the_end_of_the_run():
     assert streamed(tokenizer, [*euro, *euro], skip=True)[-1] == "€€"
 
 
-def test_leading_space_of_generated_text():
+def test_leading_space_of_generated_text():  # known problem S14
     """Llama's decoder drops one leading space of the first token only."""
     tokenizer = load("llama")
     the = tokenizer.token_to_id("▁the")

@@ -197,12 +197,13 @@ class LongForm:
             return segment
         own = slice(place, place + len(segment.tokens))
         offset = seek * PRECISION / STRIDE
-        times = [time + offset for time in answer.times[own]]
+        # A window may begin in the filling behind a short recording, or a chunk's last part.
+        last = recording.heard * PRECISION / STRIDE
+        times = [min(time + offset, last) for time in answer.times[own]]
         chances = (answer.probabilities or ())[own]
         recording.ends += times
         recording.chances += chances
         segment = with_words(segment, times, self._speech, recording.language, chances)
-        last = recording.heard * PRECISION / STRIDE
         words = in_order(segment.words or (), recording.spoken, max(last, recording.spoken))
         recording.spoken = words[-1].end if words else recording.spoken
         return replace(segment, words=words)

@@ -5,6 +5,7 @@ Letters: T samples.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,12 @@ class Waves:
                 self.failures[index].__cause__ = error
                 continue
             answer = request.results()[0][0]
+            if not answer.text.strip():
+                warnings.warn(
+                    f"nothing was heard in recording {index}, which has {seconds:.1f} s: there may "
+                    "be no speech in it, or the model's dtypes are too coarse",
+                    stacklevel=2,
+                )
             segment = Segment(0.0, seconds, answer.text, answer.tokens)
             self._results[index] = Transcript(answer.text, (segment,), duration=seconds)
             yield index, [segment]
