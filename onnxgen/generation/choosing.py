@@ -66,7 +66,8 @@ class Chooser:
         for process in self._processors:
             process(self._sequences, scores)
         tokens = self._sampler.draw(scores, live) if self._sampler else greedy(scores, rows)
-        self._sequences.append(tokens)
+        if self._processors:  # they alone read them
+            self._sequences.append(tokens)
         if self._logprobs or self._scores:
             for row, token, own in zip(live, tokens.tolist(), scores, strict=True):
                 self._tell(self.told[row], token, own)
