@@ -338,8 +338,8 @@ _JINJAS = {
         "looking for the following tags or The innermost that needs be closed No filter test "
         "named found this of you probably made nesting mistake missing closing comment raw Invalid "
         "Missing bytes character expression name can assign parser method RecursionError "
-        "OverflowError SyntaxError MemoryError TypeError ValueError ZeroDivisionError KeyError IndexError "
-        "AttributeError UnicodeEncodeError RuntimeError TemplateRuntimeError AssertionError"
+        "OverflowError SyntaxError MemoryError TypeError ValueError ZeroDivisionError KeyError "
+        "IndexError AttributeError UnicodeEncodeError RuntimeError TemplateRuntimeError "
     ),
 }
 
