@@ -47,7 +47,7 @@ CASES: dict[str, tuple[str, dict, dict[str, Any]]] = {
         BPE,
         {"post_processor": template({"SpecialToken": {"id": "X", "type_id": 0}}, A)},
     ),
-    "second-alone": ("panics at encode: a text is the second", BPE, {"post_processor": template(B)}),
+    "second-alone": ("panics at encode: only a second text", BPE, {"post_processor": template(B)}),
     "no-length": (
         "panics at encode: pieces of no length",
         BPE,
@@ -62,6 +62,16 @@ CASES: dict[str, tuple[str, dict, dict[str, Any]]] = {
             "merges": ["a é"],
         },
         {},
+    ),
+    "expression": (
+        "lets a regular expression try for ever when a text is encoded",
+        BPE,
+        {
+            "pre_tokenizer": {
+                "type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated",
+                "invert": False,
+            }
+        },
     ),
     "normalizer-doubles": (
         f"makes a text 2^{TIMES} times longer when it is encoded",

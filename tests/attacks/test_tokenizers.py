@@ -28,6 +28,7 @@ SECRET = "xyzzy"
 def use(folder: Path) -> None:
     tokenizer = Tokenizer.from_files(model_files(folder))
     tokenizer.encode(f"ab {SECRET} é")
+    tokenizer.encode("a" * 40 + "!")
     tokenizer.decode([0])
     stream = TextStream(tokenizer)
     stream.push(0)
@@ -75,7 +76,6 @@ def test_a_crafted_file(ends, name):
     assert error == CASES[name]["must"]
     assert "to do" in text or "wanted" in text
     assert SECRET not in text
-    assert "xyzzy" not in text
 
 
 def refused(function, *values) -> None:
