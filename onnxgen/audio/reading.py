@@ -107,7 +107,7 @@ def _blocks(
                 empty = False
                 yield block
         if empty:
-            raise AudioError(f"{name} holds no samples")
+            raise AudioError(f"{name} holds no samples", wanted="at least one")
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _decoded(source: Any, name: str, own_rate: int, max_bytes: int | None) -> It
             size = file.seek(0, io.SEEK_END)
             _check_size(size, max_bytes, name)
             if not size:
-                raise AudioError(f"{name} is empty")
+                raise AudioError(f"{name} is empty", wanted="a file of audio")
             file.seek(0)
             audio = of_wav(file, size, name)
             if audio is None:
