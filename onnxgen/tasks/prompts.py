@@ -38,7 +38,7 @@ def holds_images(prompt: Any) -> bool:
     if not is_chat(prompt):
         return False
     contents = [message.get("content") for message in prompt]
-    parts = [part for c in contents if c and not isinstance(c, str) for part in c]
+    parts = [part for c in contents if isinstance(c, list | tuple) for part in c]
     return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
 
 

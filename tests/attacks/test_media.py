@@ -124,11 +124,11 @@ def test_a_models_own_call(model, names):
     for name in names:
         data = content(name)
         if CASES[name]["must"] == "loads":
-            try:
+            if name == "one-sample.wav" and model == "moonshine":  # its filters are longer
+                with pytest.raises(AudioError, match="too short for the model"):
+                    loaded.generate(data, **options)
+            else:
                 loaded.generate(data, **options)
-            except AudioError as error:
-                assert "too short for the model" in str(error)
-                assert name == "one-sample.wav" or model == "moonshine"
         else:
             with pytest.raises(getattr(errors, CASES[name]["must"])):
                 loaded.generate(data, **options)
