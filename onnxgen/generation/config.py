@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from onnxgen.errors import OptionError
 from onnxgen.generation.checks import number, whole
 
@@ -161,6 +163,8 @@ def merge(
         raise OptionError(f"config is a {type(config).__name__}", wanted="a GenerationConfig")
     _refuse_methods(file)
     asked = {**(config.set_options() if config else {}), **keywords}
+    # As lists, since an array can't be compared with one value.
+    asked = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in asked.items()}
     merged = {**DEFAULTS, **_of_file(file), **asked}
     if asked.get("max_new_tokens") is not None and "max_length" not in asked:
         merged.pop("max_length", None)
