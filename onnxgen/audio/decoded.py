@@ -44,8 +44,9 @@ def as_array(values: Any) -> NDArray[Any]:
     """``values`` as the array that ``of_array`` takes; AudioError where they make none."""
     try:
         array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors on a device
-        raise AudioError(f"the samples make no array: {error}", wanted=_ARRAYS) from error
+    except Exception as error:  # ragged lists, tensors on a device, whatever __array__ raises
+        name = type(error).__name__
+        raise AudioError(f"the samples make no array ({name})", wanted=_ARRAYS) from error
     if array.ndim not in (1, 2):
         raise AudioError(f"the samples have the shape {array.shape}", wanted=_ARRAYS)
     if array.dtype.kind != "f" and array.dtype.newbyteorder("=") not in _INTEGERS:

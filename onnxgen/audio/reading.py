@@ -24,6 +24,8 @@ from onnxgen.errors import AudioError, InputNotFoundError, OnnxgenError, OptionE
 
 # What a header may say. Beyond these a small file would become a huge waveform.
 _SLOWEST, _FASTEST = 1_000, 1_000_000
+MAX_SECONDS = 12 * 3600.0  # 2.8 GB at 16 kHz
+MAX_BYTES = 8 << 30
 _IN_MEMORY = 8 << 20  # bytes of a pipe's content; more of it goes to a temporary file
 _PIECE = 1 << 16  # bytes that are read from a pipe at a time
 _SOURCES = "a path, bytes, a binary file, an array, or a dict of array and sampling_rate"
@@ -34,8 +36,8 @@ def read(
     rate: int = 16_000,
     *,
     sampling_rate: int | None = None,
-    max_seconds: float | None = None,
-    max_bytes: int | None = None,
+    max_seconds: float | None = MAX_SECONDS,
+    max_bytes: int | None = MAX_BYTES,
 ) -> Floats:
     """The waveform (T,) of ``source``, at ``rate`` samples a second; T is never 0.
 
@@ -46,8 +48,9 @@ def read(
             channels. A file is read from where it stands, and not closed.
         rate: what the model wants.
         sampling_rate: the rate of an array; by default it has ``rate`` already.
-        max_seconds: the longest waveform that is read.
-        max_bytes: the largest file or array that is read.
+        max_seconds: the longest waveform that is read; None for any. A small file can hold a long
+            one: silence in FLAC is a thousandth of its samples.
+        max_bytes: the largest file or array that is read; None for any.
 
     A file that is cut off gives what is there, with a warning.
 
@@ -104,7 +107,7 @@ def _blocks(
                 empty = False
                 yield block
         if empty:
-            raise AudioError(f"{name} holds no samples")
+            raise AudioError(f"{name} holds no samples", wanted="at least one")
 
 
 @contextmanager
@@ -120,7 +123,7 @@ def _decoded(source: Any, name: str, own_rate: int, max_bytes: int | None) -> It
             size = file.seek(0, io.SEEK_END)
             _check_size(size, max_bytes, name)
             if not size:
-                raise AudioError(f"{name} is empty")
+                raise AudioError(f"{name} is empty", wanted="a file of audio")
             file.seek(0)
             audio = of_wav(file, size, name)
             if audio is None:
@@ -133,6 +136,10 @@ def _decoded(source: Any, name: str, own_rate: int, max_bytes: int | None) -> It
         raise InputNotFoundError(f"there is no file {name}") from error
     except OSError as error:
         raise AudioError(f"{name} cannot be read ({error.strerror or error})") from error
+    except Warning:  # one that the caller made an error
+        raise
+    except Exception as error:  # whatever a foreign file or array raises
+        raise AudioError(f"{name} cannot be read ({type(error).__name__})") from error
 
 
 @contextmanager
@@ -173,8 +180,8 @@ def _copied(file: Any, name: str, max_bytes: int | None) -> Iterator[BinaryIO]:
     """The rest of ``file`` as a temporary one; over the limit no more of it is read."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as copy:
         piece: Any
-        while piece := file.read(_PIECE):
-            if not isinstance(piece, bytes | bytearray):
+        while (piece := file.read(_PIECE)) != b"":
+            if not isinstance(piece, bytes | bytearray):  # None: it would have to be waited for
                 raise AudioError(f"{name} gives {type(piece).__name__}", wanted="bytes")
             copy.write(piece)
             _check_size(copy.tell(), max_bytes, name)

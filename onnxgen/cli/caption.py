@@ -1,6 +1,7 @@
 """``onnxgen caption``: what a model reads in images."""
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -190,8 +191,8 @@ def _requests(
 
 
 def _source(name: str) -> Any:
-    """A path, or the bytes of stdin."""
-    return output.read_stdin_bytes() if name == "-" else name
+    """A path, or stdin, of which no more is read than an image can need."""
+    return sys.stdin.buffer if name == "-" else name
 
 
 def _print(

@@ -139,11 +139,6 @@ def read_stdin() -> str:
     return "".join(stdin_lines()).removesuffix("\n")
 
 
-def read_stdin_bytes() -> bytes:
-    """All of stdin as it is."""
-    return sys.stdin.buffer.read()
-
-
 def stdin_lines() -> Iterator[str]:
     """The lines of stdin as they come. OptionError if one is no text."""
     try:

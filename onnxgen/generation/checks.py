@@ -56,7 +56,10 @@ def token_ids(name: str, ids: Any, vocab_size: int, *, empty: bool = False) -> I
     """One id or several as an array; OptionError for what is no id below ``vocab_size``."""
     if isinstance(ids, str | bytes) or not isinstance(ids, int | np.integer | Iterable):
         raise OptionError(f"{name} is {ids!r}", wanted="token ids")
-    array = np.atleast_1d(np.asarray(list(ids) if isinstance(ids, Iterable) else ids))
+    try:
+        array = np.atleast_1d(np.asarray(list(ids) if isinstance(ids, Iterable) else ids))
+    except (TypeError, ValueError) as error:  # ragged lists, an array without axes
+        raise OptionError(f"{name} holds what is no id", wanted="token ids") from error
     if not array.size and empty:
         return np.zeros(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu" or not array.size:

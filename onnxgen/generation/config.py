@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from onnxgen.errors import OptionError
 from onnxgen.generation.checks import number, whole
 
@@ -157,8 +159,12 @@ def merge(
             )
         if name not in OPTIONS:
             raise OptionError.unknown(name, {*OPTIONS, *others}, "generate")
+    if not isinstance(config, GenerationConfig | None):
+        raise OptionError(f"config is a {type(config).__name__}", wanted="a GenerationConfig")
     _refuse_methods(file)
     asked = {**(config.set_options() if config else {}), **keywords}
+    # As lists, since an array can't be compared with one value.
+    asked = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in asked.items()}
     merged = {**DEFAULTS, **_of_file(file), **asked}
     if asked.get("max_new_tokens") is not None and "max_length" not in asked:
         merged.pop("max_length", None)
@@ -204,7 +210,7 @@ def _check(values: Mapping[str, Any]) -> None:
     if values.get("max_time") is not None:
         number("max_time", values["max_time"], 0, 1e9)
     for name in FLAGS:
-        if not isinstance(values.get(name) or False, bool):
+        if values.get(name) is not None and not isinstance(values[name], bool):
             raise OptionError(f"{name} is {values[name]!r}", wanted="True or False")
     for name in IDS:
         ids = values.get(name)
@@ -228,10 +234,11 @@ def _check_together(values: Mapping[str, Any]) -> None:
             f"num_return_sequences is {returned} with greedy decoding, which has one answer",
             do="set do_sample=True or num_beams",
         )
-    if values["early_stopping"] not in (True, False, "never", None):
-        raise OptionError(
-            f"early_stopping is {values['early_stopping']!r}", wanted="True, False or 'never'"
-        )
+    early = values["early_stopping"]
+    if not (
+        early is None or isinstance(early, bool) or (isinstance(early, str) and early == "never")
+    ):
+        raise OptionError(f"early_stopping is {early!r}", wanted="True, False or 'never'")
     if values["length_penalty"] is not None:
         number("length_penalty", values["length_penalty"], -100, 100)
 

@@ -20,12 +20,14 @@ def stop_strings(stops: str | Sequence[str], token_bytes: TokenBytes) -> Criteri
     when it ends within the newest token; what overhangs on either side does no harm, and stays in
     the answer. That is transformers' rule, by bytes as of its version 5.
     """
-    texts = [stops] if isinstance(stops, str) else list(stops)
+    texts = [stops] if isinstance(stops, str) else stops
+    if not isinstance(texts, list | tuple | set | frozenset):
+        texts = []
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise OptionError(
             f"stop_strings is {stops!r}", wanted="texts of one character or more", do="leave it out"
         )
-    patterns = [text.encode() for text in texts]
+    patterns = [text.encode(errors="surrogatepass") for text in texts]
     longest = max(map(len, patterns))
 
     def ends(ids: Ints) -> bool:

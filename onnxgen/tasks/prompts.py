@@ -37,8 +37,8 @@ def holds_images(prompt: Any) -> bool:
     """Whether a message of the chat ``prompt`` has a part that is no text."""
     if not is_chat(prompt):
         return False
-    contents = [message.get("content") for message in prompt]
-    parts = [part for c in contents if c and not isinstance(c, str) for part in c]
+    contents = [message.get("content") for message in prompt if isinstance(message, Mapping)]
+    parts = [part for c in contents if isinstance(c, list | tuple) for part in c]
     return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
 
 

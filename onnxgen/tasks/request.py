@@ -58,6 +58,24 @@ class Functions:
     proposer: Callable[[Any], Any] | None = None
     assistant_model: Any = None
 
+    def __post_init__(self) -> None:
+        """OptionError for what cannot be called, and for a cache that is none."""
+        for name in ("logits_processor", "stopping_criteria"):
+            if not isinstance(getattr(self, name), list | tuple):
+                raise _no_function(name, getattr(self, name), "a list of functions")
+        for name in ("prefix_allowed_tokens_fn", "proposer"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise _no_function(name, getattr(self, name), "a function")
+        for each in self.stopping_criteria:
+            if not callable(each):
+                raise _no_function("stopping_criteria", each, "a list of functions")
+        if not isinstance(self.cache, Cache | None):
+            raise _no_function("cache", self.cache, "the cache of an earlier answer")
+
+
+def _no_function(name: str, value: Any, wanted: str) -> OptionError:
+    return OptionError(f"{name} is or holds a {type(value).__name__}", wanted=wanted)
+
 
 FUNCTIONS = tuple(Functions.__dataclass_fields__)
 
@@ -72,7 +90,7 @@ def asked(
 
     ``own`` names keywords of the task itself, which are left to it.
     """
-    functions = Functions(**{name: keywords[name] for name in FUNCTIONS if name in keywords})
+    functions = Functions(**{n: keywords[n] for n in FUNCTIONS if keywords.get(n) is not None})
     known = (*FUNCTIONS, *own)
     rest = {name: value for name, value in keywords.items() if name not in known}
     return options.merge(defaults, config, rest, known), functions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -14,12 +15,15 @@ from jinja2.exceptions import SecurityError
 
 from onnxgen.errors import ChatTemplateError, OnnxgenError, OptionError
 from onnxgen.text import sandbox
+from onnxgen.text.budget import OverBudgetError, budget
 from onnxgen.text.tool_schema import tool_schema
 
 if TYPE_CHECKING:
     from onnxgen.files import ModelFiles
 
-MAX_TEMPLATE_CHARS = 2**20
+MAX_TEMPLATE_CHARS = 2**17  # several times the largest that models come with
+_MAX_PATTERN = 100  # characters of what strftime_now is asked for
+_MAX_REASON = 300
 _MAX_DEPTH = 64  # of lists and dicts within each other
 _FOLDER = "additional_chat_templates"
 _NO_TEMPLATE = "give a template, or use a plain prompt"
@@ -71,7 +75,7 @@ class ChatTemplate:
                 return self.templates[name_or_source]
             if "{" not in name_or_source:  # else a misspelt name would be the prompt
                 raise ChatTemplateError(
-                    f"no chat template has the name {name_or_source!r}",
+                    f"no chat template has the name {name_or_source[:100]!r}",
                     wanted="Jinja source or a name" + (f": {names}" if names else ""),
                 )
             return name_or_source
@@ -108,7 +112,7 @@ class ChatTemplate:
 
         Raises:
             ChatTemplateError: no template, a broken one, or one that refuses the messages or takes
-                more than its budget (:mod:`onnxgen.text.sandbox`).
+                more than its budget (:mod:`onnxgen.text.budget`).
             OptionError: arguments that are no plain data, contradict each other, or that the
                 template makes no use of.
         """
@@ -128,8 +132,8 @@ class ChatTemplate:
         _check_used(used, given, [name for name in ("tools", "documents") if data[name]])
         data = {**(special_tokens or {}), **given, **data}
         if not continue_final_message:
-            return _run(template, data)
-        return _unfinished(template, data)
+            return _run(template, source, data)
+        return _unfinished(template, source, data)
 
 
 def plain(value: Any, what: str, depth: int = 0) -> Any:
@@ -207,7 +211,9 @@ def _named(stored: Any) -> dict[str, str]:
             stored = {entry["name"]: entry["template"] for entry in stored}
         except (TypeError, KeyError) as error:
             raise _stored_error() from error
-    if not isinstance(stored, dict) or not all(isinstance(text, str) for text in stored.values()):
+    if not isinstance(stored, dict) or not all(
+        isinstance(text, str) for text in (*stored, *stored.values())
+    ):
         raise _stored_error()
     return stored
 
@@ -238,6 +244,8 @@ def _to_json(
 
 
 def _now(pattern: str) -> str:
+    if len(pattern) > _MAX_PATTERN:  # a long one takes gigabytes in the C library
+        raise OverBudgetError(f"a date's pattern of more than {_MAX_PATTERN} characters")
     return datetime.now().strftime(pattern)
 
 
@@ -253,25 +261,28 @@ def _environment() -> sandbox.Environment:
 def _compile(source: str) -> tuple[Template, frozenset[str]]:
     """The compiled template and the names that it uses without setting them."""
     if len(source) > MAX_TEMPLATE_CHARS:
-        raise ChatTemplateError(f"a chat template of {len(source)} characters")
+        raise ChatTemplateError(
+            f"a chat template of {len(source)} characters", wanted=f"{MAX_TEMPLATE_CHARS} at most"
+        )
     environment = _environment()
     try:
-        used = meta.find_undeclared_variables(environment.parse(source))
-        return environment.from_string(source), frozenset(used)
+        with budget(steps=0):  # constants are not worked out before any rendering
+            used = meta.find_undeclared_variables(environment.parse(source))
+            return environment.from_string(source), frozenset(used)
     except Exception as error:  # RecursionError, and SyntaxError of misplaced loop controls
-        raise _translated(error, "is broken") from error
+        raise _translated(error, source, "is broken") from error
 
 
-def _run(template: Template, data: dict[str, Any]) -> str:
+def _run(template: Template, source: str, data: dict[str, Any]) -> str:
     try:
         return sandbox.render(template, data)
     except OnnxgenError:
         raise
     except Exception as error:  # a template can raise whatever Python's operators do
-        raise _translated(error, "failed") from error
+        raise _translated(error, source, "failed") from error
 
 
-def _unfinished(template: Template, data: dict[str, Any]) -> str:
+def _unfinished(template: Template, source: str, data: dict[str, Any]) -> str:
     """The prompt up to the end of the last message, without what closes a message."""
     last = data["messages"][-1]
     holder, key = last, "content"
@@ -282,7 +293,7 @@ def _unfinished(template: Template, data: dict[str, Any]) -> str:
     if not isinstance(text, str):
         raise ChatTemplateError("the last message has no text to continue")
     holder[key] = text + _MARK
-    prompt = _run(template, data)
+    prompt = _run(template, source, data)
     place = prompt.rfind(_MARK.strip())
     if place < 0 or text.strip() not in prompt:
         raise ChatTemplateError(
@@ -294,17 +305,43 @@ def _unfinished(template: Template, data: dict[str, Any]) -> str:
     return prompt[:place] if kept else prompt[:place].rstrip()
 
 
-def _translated(error: Exception, how: str) -> ChatTemplateError:
-    """``error`` as one of ours, with its line; texts that may quote messages are left out."""
+def _translated(error: Exception, source: str, how: str) -> ChatTemplateError:
+    """``error`` as one of ours, with its line, in the template's own words."""
     line = error.lineno if isinstance(error, TemplateSyntaxError) else _line(error)
     where = f" in line {line}" if line else ""
-    if isinstance(error, _RefusedError):
-        return ChatTemplateError(f"the chat template refused{where}: {error.message}")
-    if isinstance(error, sandbox.OverBudgetError):
+    if isinstance(error, OverBudgetError):
         return ChatTemplateError(f"the chat template takes too much{where}: {error.message}")
-    told = isinstance(error, (TemplateSyntaxError, UndefinedError, SecurityError))
+    refused = isinstance(error, _RefusedError)
+    told = refused or isinstance(error, (TemplateSyntaxError, UndefinedError, SecurityError))
     reason = str(error.args[0]) if told and error.args else type(error).__name__
-    return ChatTemplateError(f"the chat template {how}{where}: {reason}")
+    how = "refused" if refused else how
+    return ChatTemplateError(f"the chat template {how}{where}: {_without_content(reason, source)}")
+
+
+def _without_content(reason: str, source: str) -> str:
+    """``reason`` in words of the template and of Jinja: others may be out of the messages."""
+    words = set(_WORDS.findall(source)) | _JINJAS
+    found = _WORDS.findall(reason[:_MAX_REASON])
+    kept = (w if w in words or w.isspace() or _COUNT.fullmatch(w) else "..." for w in found)
+    return " ".join("".join(kept).split())
+
+
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+_COUNT = re.compile("[0-9]{1,4}")
+# The words of the exceptions that are told, and Python's names of types.
+_JINJAS = {
+    *"'.,:;()[]{}%#|=-",
+    *_WORDS.findall(
+        "has no attribute element element undefined object dict list str int float bool tuple None "
+        "NoneType is not safely callable access to of unsafe unexpected expected token got char at "
+        "end template print statement block begin Unexpected Encountered unknown tag Jinja was "
+        "looking for the following tags or The innermost that needs be closed No filter test "
+        "named found this of you probably made nesting mistake missing closing comment raw Invalid "
+        "Missing bytes character expression name can assign parser method RecursionError "
+        "OverflowError SyntaxError MemoryError TypeError ValueError ZeroDivisionError KeyError "
+        "IndexError AttributeError UnicodeEncodeError RuntimeError TemplateRuntimeError "
+    ),
+}
 
 
 def _line(error: Exception) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from onnxgen.errors import TokenizerError
+from onnxgen.text import expansion
 from onnxgen.text.native import SAVE_AGAIN, native
 
 # A key that may stand for continuing_subword_prefix: itself with a value, or with letters escaped.
@@ -31,11 +32,12 @@ def read(path: Path, unknown: str | None = None) -> Backend:
     """The tokenizer of a ``tokenizer.json``; with ``unknown``, that token is its unknown one.
 
     Raises:
-        TokenizerError: it is broken, or would abort the process.
+        TokenizerError: it is broken, or would abort the process, or fill its memory.
     """
     with native("load its tokenizer.json"):
         data = path.read_bytes()
         _refuse_cut_merges(data)
+        expansion.check(data)
         if unknown is None and not _NO_CHARSMAP.search(data):
             return Backend.from_file(str(path))
         state = json.loads(data)

@@ -2,70 +2,53 @@
 
 A template comes with a model and is trusted as little as its weights. The sandbox keeps it away
 from Python's insides; variables are plain JSON values, so that no object with methods of its own
-gets in. The budget bounds what the sandbox does not: steps (turns of loops, calls, filters), time,
-and the size of whatever operators, calls, filters and blocks make.
+gets in, and of the values only texts, lists and dicts have methods. :mod:`onnxgen.text.budget`
+bounds what the sandbox does not.
 
-Not bounded: one single operation. The budget is looked at between operations, so sorting one long
-list is not interrupted, and writing out lists that hold each other over and over may take long and
-much memory. A server that takes templates from its clients renders in a process of its own.
+Where Jinja offers no hook, filters stand in the tree: no template can name them. Constants are
+not folded, as that would be work before any rendering.
 """
 
-import re
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any
 
-from jinja2 import Template, TemplateRuntimeError, nodes
+from jinja2 import Template, nodes, pass_context, pass_eval_context
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext, Macro, markup_join, str_join
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-MAX_CHARS = 16 * 2**20  # of a text that a template may make
-MAX_ITEMS = 2**20  # of a list
-MAX_STEPS = 5_000_000
-MAX_SECONDS = 20.0
-MAX_BITS = 2**16  # of an integer
+from onnxgen.text import budget
+from onnxgen.text.budget import OverBudgetError, check_growth, fits, listed, made, step, weighed
 
-
-class OverBudgetError(TemplateRuntimeError):
-    """A template takes more than its budget; the message says of what."""
-
-
-class _Budget:
-    """What is left for one rendering."""
-
-    def __init__(self) -> None:
-        self._steps = MAX_STEPS
-        self._end = time.monotonic() + MAX_SECONDS
-
-    def step(self) -> None:
-        self._steps -= 1
-        if self._steps < 0:
-            raise OverBudgetError(f"more than {MAX_STEPS} steps")
-        if time.monotonic() > self._end:
-            raise OverBudgetError(f"more than {MAX_SECONDS:.0f} seconds")
-
-
-_BUDGET: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+# Filters that look at no more than the outermost list, so that what is in it need not be weighed.
+_SHALLOW = {
+    *("attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list", "map"),
+    *("random", "reject", "rejectattr", "reverse", "safe", "select", "selectattr", "slice"),
+}
+_LAZY = {"batch", "items", "map", "reject", "rejectattr", "select", "selectattr", "slice"}
+_PASSING = {"attr", "d", "default", "first", "last", "random"}  # what they give is not new
+_COMPARING = {
+    *("in", "==", "eq", "equalto", "!=", "ne", ">", "gt", "greaterthan", "ge", ">="),
+    *("<", "lt", "lessthan", "<=", "le"),
+}
+_UNNEEDED = {"fromkeys", "maketrans"}  # methods that make what has no bounds here
+_COUNTED, _MADE, _WEIGHED, _JOINED = "each turn", "what is made", "what is read", "what is joined"
 
 
 def render(template: Template, variables: dict[str, Any]) -> str:
     """The output of ``template``, made by an :class:`Environment`, within a budget of its own."""
-    token = _BUDGET.set(_Budget())
-    try:
+    with budget.budget():
         pieces: list[str] = []
         size = 0
         for piece in template.generate(variables):
             pieces.append(piece)
             size += len(piece)
-            _fits(size)
+            fits(size)
         return "".join(pieces)
-    finally:
-        _BUDGET.reset(token)
 
 
 class Environment(ImmutableSandboxedEnvironment):
@@ -78,12 +61,24 @@ class Environment(ImmutableSandboxedEnvironment):
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[GenerationBlock, "jinja2.ext.loopcontrols"],
+            finalize=_shown,
+            optimized=False,
         )
         del self.globals["lipsum"]  # random text in any amount
+        self.globals["namespace"] = _Namespace
         for name, function in self.filters.items():
             self.filters[name] = _bounded(name, function)
-        self.filters[_COUNTED] = _counted
-        self.filters[_SIZED] = _sized
+        for name in _COMPARING:
+            self.tests[name] = _comparing(self.tests[name])  # type: ignore[arg-type]
+        self.filters |= {_COUNTED: _counted, _MADE: made, _WEIGHED: weighed, _JOINED: _joined}
+
+    @staticmethod
+    def concat(pieces: Iterable[str]) -> str:
+        """The text that a macro or a block makes."""
+        pieces = list(pieces)
+        fits(sum(map(len, pieces)))
+        text: str = made("".join(pieces))
+        return text
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
         """Makes ``function`` a filter, within the budget."""
@@ -94,31 +89,50 @@ class Environment(ImmutableSandboxedEnvironment):
         tree.set_environment(self)
         return tree
 
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Whether a template may see this attribute; numbers and bytes have none for it."""
+        if isinstance(obj, (int, float, bytes)) or attr in _UNNEEDED:
+            return False
+        return super().is_safe_attribute(obj, attr, value)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """``obj[argument]``; a tuple is weighed before it is hashed."""
+        return super().getitem(obj, weighed(argument))
+
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """Calls what the template calls; texts' methods only if their result fits."""
-        _step()
+        """Calls what the template calls, if what goes in and what comes out is not too much."""
+        step()
+        if isinstance(__obj, (Macro, LoopContext)) or __obj is _Namespace:  # counted themselves
+            return super().call(__context, __obj, *args, **kwargs)
         method = getattr(__obj, "__wrapped__", __obj)  # str.format is wrapped by the sandbox
-        if isinstance(owner := getattr(method, "__self__", None), str):
-            if method.__name__ == "join" and args:
-                args = (_list(args[0]), *args[1:])
-                _growth("join", args[0], [owner])
-            else:
-                _growth(method.__name__, owner, [*args, *kwargs.values()])
-        return _sized(super().call(__context, __obj, *args, **kwargs))
+        owner = getattr(method, "__self__", None)
+        name = method.__name__ if isinstance(owner, str) else ""
+        if name == "join" and args:
+            args = (listed(args[0]), *args[1:])
+            check_growth(name, args[0], [owner], {})
+        else:
+            read = owner if isinstance(owner, (str, list, tuple)) else None
+            check_growth(name, read, list(args), kwargs)
+        result = super().call(__context, __obj, *args, **kwargs)
+        if isinstance(owner, dict):  # what it gives is not new
+            return result
+        return made(result, budget.ITEM_BYTES if isinstance(result, list) else 0)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Operators whose results can be much larger than what they are given."""
-        if isinstance(left, str) and operator == "%":
-            _growth("format", left, right if isinstance(right, tuple) else [right])
+        if isinstance(left, (str, bytes)) and operator == "%":
+            args = list(right) if isinstance(right, tuple) else [right]
+            check_growth("format", left, args, {})
         elif isinstance(left, int) and isinstance(right, int):
             bits = {"*": left.bit_length() + right.bit_length(), "**": left.bit_length() * right}
-            if bits.get(operator, 0) > MAX_BITS:
+            if bits.get(operator, 0) > budget.MAX_BITS:
                 raise OverBudgetError("a huge number")
         elif operator == "*":
             for items, times in ((left, right), (right, left)):
-                if isinstance(items, (str, list, tuple)) and isinstance(times, int):
-                    _fits(len(items) * times, MAX_CHARS if isinstance(items, str) else MAX_ITEMS)
-        return _sized(super().call_binop(context, operator, left, right))
+                if isinstance(items, (str, bytes, list, tuple)) and isinstance(times, int):
+                    text = isinstance(items, (str, bytes))
+                    fits(len(items) * times, budget.MAX_CHARS if text else budget.MAX_ITEMS)
+        return made(super().call_binop(context, operator, left, right))
 
 
 class GenerationBlock(Extension):
@@ -133,11 +147,15 @@ class GenerationBlock(Extension):
         return nodes.Scope(body, lineno=line)
 
 
-_COUNTED, _SIZED = "each turn", "result"  # no template can write filters with a space
+class _Namespace(Namespace):
+    """Jinja's, which can change after it was weighed, so it shows nothing of what it holds."""
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
 
 
 class _Budgeted(NodeTransformer):
-    """Puts the budget's filters where Jinja offers no hook: loops, ``~`` and set blocks."""
+    """Puts the budget's filters where Jinja offers no hook."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
@@ -145,12 +163,29 @@ class _Budgeted(NodeTransformer):
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
-        return _filter(_SIZED, self.generic_visit(node), node.lineno)
+        self.generic_visit(node)
+        return _filter(_JOINED, nodes.Tuple(node.nodes, "load", lineno=node.lineno), node.lineno)
 
     def visit_AssignBlock(self, node: nodes.AssignBlock) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         if node.filter is None:
-            node.filter = _filter(_SIZED, None, node.lineno)
+            node.filter = _filter(_MADE, None, node.lineno)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _filter(_MADE, node, node.lineno) if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.expr = _weighed(node.expr)
+        for operand in node.ops:
+            operand.expr = _weighed(operand.expr)
+        return node
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.key = _weighed(node.key)
         return node
 
 
@@ -158,30 +193,38 @@ def _filter(name: str, node: Any, line: int) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=line)
 
 
+def _weighed(node: nodes.Expr) -> nodes.Expr:
+    return node if isinstance(node, nodes.Const) else _filter(_WEIGHED, node, node.lineno)
+
+
 def _counted(items: Iterable[Any]) -> Iterator[Any]:
     for item in items:
-        _step()
+        step()
         yield item
 
 
-def _step() -> None:
-    budget = _BUDGET.get()
-    if budget is not None:  # None while the compiler folds constants
-        budget.step()
+@pass_context
+def _shown(context: Context, value: Any) -> Any:
+    """``value``, as it goes into the output."""
+    del context  # asked for so that no constant is shown while the template is compiled
+    step()
+    return weighed(value)
 
 
-def _fits(size: int, limit: int | None = None) -> None:
-    limit = MAX_CHARS if limit is None else limit
-    if size > limit:
-        raise OverBudgetError(f"a text or list of more than {limit} characters or items")
+@pass_eval_context
+def _joined(context: nodes.EvalContext, values: tuple[Any, ...]) -> Any:
+    """``~``"""
+    weighed(values)
+    return made((markup_join if context.autoescape else str_join)(values))
 
 
-def _sized(value: Any) -> Any:
-    if isinstance(value, (str, bytes)):
-        _fits(len(value))
-    elif isinstance(value, (list, tuple)):
-        _fits(len(value), MAX_ITEMS)
-    return value
+def _comparing(function: Callable[..., bool]) -> Callable[..., bool]:
+    @wraps(function)
+    def comparing(*values: Any) -> bool:
+        weighed(values)
+        return function(*values)
+
+    return comparing
 
 
 def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,50 +233,13 @@ def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        _step()
+        step()
         before, given = args[:position], list(args[position:])
-        if name == "join" and given:
-            given[0] = _list(given[0])
+        if given and name not in _LAZY:
+            given[0] = listed(given[0])
         if given:
-            _growth(name, given[0], [*given[1:], *kwargs.values()])
-        return _sized(function(*before, *given, **kwargs))
+            check_growth(name, None if name in _SHALLOW else given[0], given[1:], kwargs)
+        result = function(*before, *given, **kwargs)
+        return result if name in _PASSING else made(result)
 
     return bounded
-
-
-def _list(items: Any) -> Any:
-    """``items`` to be looked at before they are used, which an iterator does not allow."""
-    return list(items) if isinstance(items, Iterator) else items
-
-
-_NUMBER = re.compile(r"\d+")
-
-
-def _growth(name: str, value: Any, given: Iterable[Any]) -> None:
-    """Checks a bound of what the filter or method ``name`` makes of ``value``."""
-    given = list(given)
-    sizes = [len(v) if isinstance(v, str) else v for v in given if isinstance(v, (str, int))]
-    largest, text = max(sizes, default=0), value if isinstance(value, str) else ""
-    match name:
-        case "center" | "ljust" | "rjust" | "zfill":
-            _fits(largest)
-        case "batch" | "slice":
-            _fits(largest, MAX_ITEMS)
-        case "indent" | "expandtabs":
-            _fits(largest * (text.count("\n") + text.count("\t") + 1))
-        case "wordwrap":
-            _fits(max((len(v) for v in given if isinstance(v, str)), default=1) * len(text))
-        case "replace" if given:
-            pieces = text.count(str(given[0]))
-            _fits(pieces * max(len(v) for v in (str(v) for v in given[:2])))
-        case "join" if isinstance(value, Collection):
-            _fits(len(value) * largest + sum(len(v) for v in value if isinstance(v, str)))
-        case "translate" if given and isinstance(given[0], dict):
-            _fits(len(text) * max((len(str(v)) for v in given[0].values()), default=0))
-        case "tojson" if largest > 100:
-            raise OverBudgetError("an indent of more than 100")
-        case "format" | "format_map":
-            for number in _NUMBER.findall(text):
-                _fits(int(number[:12]))
-            if "*" in text or text.count("{") > text.count("}") or ":{" in text:
-                _fits(largest)

@@ -137,14 +137,25 @@ def _in_memory(file: Any, max_pixels: int) -> io.BytesIO:
     try:
         if getattr(file, "seekable", lambda: False)():
             file.seek(0)  # as Pillow does: it may just have been written
-        data = file.read(most + 1)
+        data = _all_of(file, most + 1)
+    except ImageError:
+        raise
     except Exception as error:  # whatever a foreign file raises
-        raise ImageError(f"the file cannot be read: {error}") from error
-    if not isinstance(data, bytes):
-        raise ImageError("the file gives text", wanted="a file opened in binary mode")
+        raise ImageError(f"the file cannot be read: {str(error)[:200]}") from error
     if len(data) > most:
         raise ImageError(f"the file has more than {most} bytes", wanted="an image file")
     return io.BytesIO(data)
+
+
+def _all_of(file: Any, most: int) -> bytes:
+    """What ``file`` holds, up to ``most`` bytes; a pipe gives a part at a time."""
+    data = bytearray()
+    while len(data) < most and (part := file.read(most - len(data))) != b"":
+        if not isinstance(part, bytes):
+            found = "text" if isinstance(part, str) else f"a {type(part).__name__}"
+            raise ImageError(f"the file gives {found}", wanted="a file opened in binary mode")
+        data += part
+    return bytes(data)
 
 
 def _load_file(file: Any, name: str, max_pixels: int) -> Image:
