@@ -87,11 +87,12 @@ class DecoderModel:
         encoding: Encoding | None = None,
         watch: Watch | None = None,
         scene: Scene | None = None,
+        cancel: Cancel | None = None,
     ) -> "Decoder":
         """A decoder with empty caches, for sequences of up to ``capacity`` tokens each.
 
         ``encoding``: what its rows attend to, where the model is one that attends. ``watch`` is
-        filled while it runs. ``scene``: the images of its prompts.
+        filled while it runs. ``scene``: the images of its prompts. ``cancel`` ends its runs.
 
         ``prefill_chunk_size`` bounds how many tokens of a prompt run at once; graphs that take only
         one token behind a cache run a prompt as a whole. CapacityError if the graph cannot
@@ -99,7 +100,7 @@ class DecoderModel:
         """
         self.check(capacity)
         encoded = self.cross.take(encoding) if self.cross and encoding else None
-        return Decoder(self, capacity, prefill_chunk_size, encoded, watch, scene)
+        return Decoder(self, capacity, prefill_chunk_size, encoded, watch, scene, cancel)
 
     def check(self, capacity: int) -> None:
         """CapacityError if the graph cannot position ``capacity`` tokens."""
@@ -125,6 +126,7 @@ class Decoder:
         encoded: Encoded | None = None,
         watch: Watch | None = None,
         scene: Scene | None = None,
+        cancel: Cancel | None = None,
     ) -> None:
         self.model, self.capacity, self._chunk = model, capacity, chunk
         self._encoded, self._watch, self._scene = encoded, watch, scene
@@ -132,7 +134,7 @@ class Decoder:
         self.vocab_size = model.vocab_size
         self.lengths: Ints = np.zeros(0, np.int64)
         self._groups: list[Group] = []
-        self._cancel = Cancel()
+        self._cancel = cancel or Cancel()
 
     def step(self, tokens: Ints, lengths: Ints) -> Floats:
         """Feeds ``tokens`` (B,S), row i's first ``lengths[i]``; the logits (B,V) after them.
@@ -235,16 +237,21 @@ class Decoder:
         """From any thread: the run in progress ends within a node, with CancelledError."""
         self._cancel.cancel()
 
+    def heed(self, cancel: Cancel) -> None:
+        """Has ``cancel`` end what runs from now on, and no other switch."""
+        self._cancel = cancel
+        for group in self._groups:
+            group.cancel = cancel
+
     def close(self) -> None:
-        """Frees the caches."""
-        self._groups = []
+        """Frees the caches, and what the rows attend to."""
+        self._groups, self._encoded, self._scene = [], None, None
 
     def detach(self) -> "Decoder":
         """A decoder with these sequences; this one is left without."""
         other = Decoder(self.model, self.capacity, self._chunk)
         other.lengths, other._groups, self._groups = self.lengths, self._groups, []
-        for group in other._groups:
-            group.cancel = other._cancel
+        other.heed(other._cancel)
         return other
 
     def _admit(self, tokens: Ints, lengths: Ints) -> Ints:

@@ -56,15 +56,19 @@ def _installed(name: str) -> bool:
 
 
 class Cancel:
-    """A switch that another thread may throw: the run in progress ends at its next node."""
+    """A switch that another thread may throw: what runs with it ends at its next node.
+
+    Give one to a request (``generate(..., cancel=switch)``), or to several that are to end
+    together. Once thrown it stays so: whatever is asked for with it ends in CancelledError.
+    """
 
     def __init__(self) -> None:
         self._options: dict[bool, Any] = {}  # by whether sessions shrink
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may throw it where it was taken
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Ends the run in progress, and lets no further one start."""
+        """From any thread or signal handler: ends the runs in progress, and lets no more start."""
         with self._lock:
             self.cancelled = True
             for options in self._options.values():
@@ -87,9 +91,9 @@ class Cancel:
                 options.add_run_config_entry("gpu_graph_id", "-1")
                 if shrinks:
                     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-                # One that is cancelled meanwhile ends at its first node.
-                options.terminate = self.cancelled
                 self._options[shrinks] = options
+                if self.cancelled:  # meanwhile: it ends at its first node
+                    options.terminate = True
             return self._options[shrinks]
 
 

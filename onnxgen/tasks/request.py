@@ -1,7 +1,7 @@
 """One request on a decoder: checked before it runs, then run by the method that it asks for."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +48,7 @@ class Functions:
     ``cache``: of an earlier answer, see :class:`Cache`.
     ``proposer(ids (L,))``: ids that may follow, to be tried in one run of the model.
     ``assistant_model``: a smaller model of the same tokenizer, which guesses what follows.
+    ``cancel``: a switch that ends the call from another thread, see :class:`onnxgen.Cancel`.
     """
 
     logits_processor: Sequence[Any] = ()
@@ -57,6 +58,11 @@ class Functions:
     cache: Cache | None = None
     proposer: Callable[[Any], Any] | None = None
     assistant_model: Any = None
+    cancel: Cancel | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cancel, Cancel | None):
+            raise OptionError(f"cancel is a {type(self.cancel).__name__}", wanted="onnxgen.Cancel")
 
 
 FUNCTIONS = tuple(Functions.__dataclass_fields__)
@@ -126,7 +132,7 @@ class Request:
         extras: Extras = Extras(),
     ) -> None:
         self.config, self.tokenizer = config, tokenizer
-        self._extras, self._encoding = extras, Cancel()
+        self._extras, self._cancel = extras, functions.cancel or Cancel()
         source = self._source = extras.source
         self._model, self._functions = model, functions
         self._prompts = [list(prompt) for prompt in prompts]
@@ -169,11 +175,10 @@ class Request:
             len(p) + b - 1 for p, b in zip(self._prompts, self._budgets, strict=True)
         )
         model.check(self._capacity)
-        self._decoder: Decoder | None = None
 
     # -- running ---------------------------------------------------------------------------------
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Generator[Step, None, None]:
         """Runs to the end; frees the caches then, or when closed or failing.
 
         Beams give one step, the last.
@@ -194,13 +199,17 @@ class Request:
 
     def answers(self) -> list[Any]:
         """Runs to the end; each prompt's answer, a list of them where it is to have several."""
-        for _ in self.steps():
-            pass
+        with closing(self.steps()) as steps:
+            for _ in steps:
+                pass
         results = self.results()
         return [found[0] for found in results] if self.copies == 1 else results
 
-    def pieces(self) -> Iterator[Piece]:
-        """Runs to the end, a piece of text for each token. OptionError for beams."""
+    def pieces(self) -> Generator[Piece, None, None]:
+        """Runs to the end, a piece of text for each token. OptionError for beams.
+
+        Closed early, or left with an error, it frees what the run holds.
+        """
         if self.beams > 1:
             raise OptionError(
                 f"a stream of {self.beams} beams, whose tokens are not settled until the end",
@@ -208,30 +217,27 @@ class Request:
             )
         return self._pieces()
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Generator[Piece, None, None]:
         streams = [TextStream(self.tokenizer) if self.tokenizer else None for _ in self.rows]
-        for step in self.steps():
-            for index, token, reason in zip(
-                step.rows, step.tokens, step.finish_reasons, strict=True
-            ):
-                stream, text = streams[index], ""
-                if stream is not None:
-                    text = stream.push(token) + (stream.finish() if reason else "")
-                told = self._chooser.told[index] if self._chooser else None
-                yield Piece(
-                    text,
-                    token,
-                    index,
-                    reason,
-                    told.logprobs[-1] if told and told.logprobs else None,
-                    tuple(told.top_logprobs[-1]) if told and told.top_logprobs else (),
-                )
+        with closing(self.steps()) as steps:
+            for step in steps:
+                for index, token, reason in zip(
+                    step.rows, step.tokens, step.finish_reasons, strict=True
+                ):
+                    stream, text = streams[index], ""
+                    if stream is not None:
+                        text = stream.push(token) + (stream.finish() if reason else "")
+                    yield self._piece(text, token, index, reason)
+
+    def _piece(self, text: str, token: int, index: int, reason: str | None) -> Piece:
+        told = self._chooser.told[index] if self._chooser else None
+        logprob = told.logprobs[-1] if told and told.logprobs else None
+        best = tuple(told.top_logprobs[-1]) if told and told.top_logprobs else ()
+        return Piece(text, token, index, reason, logprob, best)
 
     def cancel(self) -> None:
         """From any thread: ends the run within a node, with CancelledError."""
-        self._encoding.cancel()
-        if self._decoder is not None:
-            self._decoder.cancel()
+        self._cancel.cancel()
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -358,6 +364,7 @@ class Request:
             processors=plain,
             sampler=self._sampler,
             never=self._extras.never,
+            cancel=self._cancel,
         ) as speculation:
             self._statistics = speculation.statistics
             yield speculation.run
@@ -391,19 +398,20 @@ class Request:
         chunk = self.config.prefill_chunk_size
         cache = self._functions.cache
         if cache is None:
-            encoding = self._source.encode(self._encoding) if self._source else None
-            self._decoder = self._model.start(
+            encoding = self._source.encode(self._cancel) if self._source else None
+            return self._model.start(
                 self._capacity,
                 prefill_chunk_size=chunk,
                 encoding=encoding,
                 watch=self._extras.watch,
                 scene=self._scene(0),
+                cancel=self._cancel,
             )
-            return self._decoder
-        self._decoder, held = cache.resume(self._model, self._keys, self._capacity, chunk)
-        self._decoder.show(self._scene(held))
+        keys, cancel = self._keys, self._cancel
+        decoder, held = cache.resume(self._model, keys, self._capacity, chunk, cancel)
+        decoder.show(self._scene(held))
         self.rows[0].fed = held
-        return self._decoder
+        return decoder
 
     @property
     def _keys(self) -> list[int]:
@@ -411,7 +419,7 @@ class Request:
         return list(self._extras.keys or self._prompts[0])
 
     def _scene(self, held: int) -> Scene | None:
-        return self._extras.scene(self._encoding, held) if self._extras.scene else None
+        return self._extras.scene(self._cancel, held) if self._extras.scene else None
 
     def _scale(self) -> float | None:
         value = self.config.guidance_scale
@@ -429,7 +437,7 @@ class Request:
             return self.selection.steps(decoder)
         negatives = self._functions.negative_prompt_ids
         longest = max(map(len, negatives)) if negatives else 1
-        other = self._model.start(longest + max(self._budgets) - 1)
+        other = self._model.start(longest + max(self._budgets) - 1, cancel=self._cancel)
         return GuidedSteps(decoder, other, self._guidance, negatives, padded)
 
     def _search(self, steps: Steps, beam_options: BeamOptions) -> None:
