@@ -129,9 +129,9 @@ class Job:
     end: str
     seed: int
 
-    def answers(self) -> list[tuple[int, ...]]:
-        """The tokens of all answers, run to the end."""
-        return tokens(model(self.model).generate(self.source, **self.options))
+    def answers(self, own: Any = None) -> list[tuple[int, ...]]:
+        """The tokens of all answers, run to the end, on the model or another copy of it."""
+        return tokens((own or model(self.model)).generate(self.source, **self.options))
 
     def run(self) -> str:
         """Runs it to its end, whichever it is; how it went."""
@@ -185,22 +185,22 @@ def tokens(answer: Any) -> list[tuple[int, ...]]:
     return [answer.tokens]
 
 
-def jobs(seed: int, kinds: set[str] | None = None) -> Iterator[Job]:
-    """Endless random jobs, the same for a ``seed``."""
+def jobs(seed: int, only: str | None = None) -> Iterator[Job]:
+    """Endless random jobs, the same for a ``seed``; on ``only`` one model, if it is named."""
     rng = np.random.default_rng(seed)
-    names = [name for name, kind in KINDS.items() if kinds is None or kind in kinds]
+    names = [only] if only else list(KINDS)
     while True:
         name = str(rng.choice(names))
         source, options = SOURCES[KINDS[name]](name, rng)
-        options |= {"max_new_tokens": int(rng.integers(1, 16)), **method(KINDS[name], rng)}
-        rows = len(source) if isinstance(source, list) and isinstance(source[0], list | str) else 1
-        if options.get("prompt_lookup_num_tokens") and rows > 1:
+        options |= {"max_new_tokens": int(rng.integers(1, 16)), **method(name, rng)}
+        if options.get("prompt_lookup_num_tokens"):  # one row alone
             source = source[0]
         yield Job(name, source, options, str(rng.choice(ENDS)), int(rng.integers(1 << 31)))
 
 
-def method(kind: str, rng: np.random.Generator) -> dict[str, Any]:
-    """A random way to choose tokens that models of the kind know."""
+def method(name: str, rng: np.random.Generator) -> dict[str, Any]:
+    """A random way to choose tokens that the model knows."""
+    kind = KINDS[name]
     seed = int(rng.integers(1 << 31))
     ways: list[dict[str, Any]] = [
         {"do_sample": False, "num_beams": 1},
@@ -221,6 +221,8 @@ def method(kind: str, rng: np.random.Generator) -> dict[str, Any]:
             {"do_sample": False, "num_beams": 1, "guidance_scale": 1.5},
             {"do_sample": False, "num_beams": 1, "prefill_chunk_size": 3},
         ]
+        if name in ("llama", "genai-llama"):
+            ways.append({"do_sample": False, "num_beams": 1, "prompt_lookup_num_tokens": 3})
     return {"eos_token_id": None, **ways[rng.integers(len(ways))]}
 
 
