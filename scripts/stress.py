@@ -11,6 +11,7 @@ is 1 where something did not come back.
 """
 
 import argparse
+import ctypes
 import gc
 import sys
 import threading
@@ -54,6 +55,7 @@ KINDS = {
     "florence-2": "chat",
 }
 ENDS = ("whole", "whole", "cancel", "close", "error", "late")
+EVERY = 10  # generations, or loads, from one look at the resident set to the next
 COUNTED = (Memory, Binding, Decoder, Group, Encoded, Encoding, Scene, Request, Session)
 
 
@@ -95,12 +97,15 @@ class State:
 
 
 def resident_kb() -> float:
-    """The resident set of this process (Linux)."""
+    """The resident set of this process without what Python and malloc keep for later (Linux)."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4.096
 
 
 def slope(samples: list[float]) -> tuple[float, float]:
-    """Growth a sample over the last two thirds of ``samples``, and its standard error.
+    """Growth in kB a generation over the last two thirds of ``samples``, and its standard error.
 
     By a line through the medians of twelve blocks: an allocator moves in jumps that come back.
     """
@@ -113,7 +118,8 @@ def slope(samples: list[float]) -> tuple[float, float]:
     x = x - x.mean()
     line = float(x @ y / (x @ x))
     rest = y - y.mean() - line * x
-    return line, float(np.sqrt(rest @ rest / (len(x) - 2) / (x @ x)))
+    noise = float(np.sqrt(rest @ rest / (len(x) - 2) / (x @ x)))
+    return line / EVERY, noise / EVERY
 
 
 # -- one generation ------------------------------------------------------------------------------
@@ -269,16 +275,17 @@ SOURCES = {
 
 
 def generations(count: int, threads: int, seed: int) -> list[float]:
-    """Runs so many jobs; the resident set after each, in kB."""
+    """Runs so many jobs; the resident set in kB, now and then."""
     samples: list[float] = []
     source = jobs(seed)
     lock = threading.Lock()
 
-    def work(_: int) -> str:
+    def work(index: int) -> str:
         with lock:
             job = next(source)
         how = job.run()
-        samples.append(resident_kb())
+        if index % EVERY == 0:
+            samples.append(resident_kb())
         return how
 
     if threads == 1:
@@ -292,14 +299,15 @@ def generations(count: int, threads: int, seed: int) -> list[float]:
 
 def loads(count: int) -> list[float]:
     """Loads a tiny model and lets it go, so many times."""
-    samples = []
+    samples: list[float] = []
     names = ("llama", "genai-llama", "llama-pair")
     for index in range(count):
         own = onnxgen.load(FIXTURES / "models" / names[index % len(names)], threads=1)
         if index % 3 == 0:
             own.generate([5, 6, 7], max_new_tokens=2)
         del own
-        samples.append(resident_kb())
+        if index % EVERY == 0:
+            samples.append(resident_kb())
     return samples
 
 
@@ -311,25 +319,22 @@ def part(title: str, run: Callable[[], list[float]], most_kb: float) -> bool:
     after = State.now()
     print(f"  end:   {after}")
     growth, noise = slope(samples)
-    print(
-        f"  resident set {samples[0] / 1000:.1f} MB, then {samples[len(samples) // 3] / 1000:.1f}, "
-        f"at the end {samples[-1] / 1000:.1f}; slope over the last two thirds "
-        f"{growth:+.2f} kB each, noise {noise:.2f}",
-        flush=True,
-    )
+    twelfths = (np.median(block) for block in np.array_split(samples, min(12, len(samples))))
+    print("  resident set in MB: " + " ".join(f"{kb / 1000:.1f}" for kb in twelfths))
+    print(f"  slope over the last two thirds {growth:+.2f} kB each, noise {noise:.2f}", flush=True)
     sound = after == before and growth - 3 * noise <= most_kb
     if not sound:
         print("  NOT as before")
     return sound
 
 
-def warm() -> None:
+def warm(count: int, threads: int) -> None:
     """What is kept for good is there: models, tokenizers, vision sessions, trials of graphs."""
-    for job, _ in zip(jobs(0), range(60), strict=False):
-        job.run()
     for name in KINDS:
         source, options = SOURCES[KINDS[name]](name, np.random.default_rng(3))
         model(name).generate(source, max_new_tokens=3, **options)
+    generations(count, 1, 1_000)
+    generations(count, threads, 1_001)
 
 
 def main() -> int:
@@ -340,7 +345,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most", type=float, default=0.5, help="kB of growth beyond the noise")
     args = parser.parse_args()
-    warm()
+    warm(max(args.generations // 10, 10), args.threads)
     half, good = args.generations // 2, True
     if half:
         one = f"{half} generations in one thread"

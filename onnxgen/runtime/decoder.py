@@ -14,11 +14,12 @@ import numpy as np
 
 from onnxgen.errors import CapacityError, OptionError, SessionError, UnsupportedModelError
 from onnxgen.graph.decoder import DecoderGraph, Mode, check_runs
+from onnxgen.runtime import memory
 from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import CrossPlan, Encoded, Encoding
-from onnxgen.runtime.group import Group
+from onnxgen.runtime.group import LOGITS_BYTES, Group
 from onnxgen.runtime.kept import Floats, KeptLogits, joined
 from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.selection import Selectors
@@ -58,6 +59,7 @@ class DecoderModel:
         place = (self.device, self.vocab_size, self.graph.logits.elem_type)
         self.selectors = Selectors(*place) if here == "onnx" else None
         self.steady = Steady.fits(self.graph, self.device, embedder)
+        self.memory_limit = engine.memory_limit
         self.cross = CrossPlan(graph, self.graph, self.device) if encoded else None
 
     @cached_property
@@ -78,6 +80,18 @@ class DecoderModel:
         except SessionError:
             return False
         return True
+
+    def needs(self, rows: int, capacity: int, prompt: int) -> int:
+        """Bytes of the host that ``rows`` of up to ``capacity`` tokens take at most, estimated.
+
+        ``prompt`` counts the longest one's tokens. 0 on other devices, which tell no free memory.
+        """
+        if self.device.kind != "cpu":
+            return 0
+        graph = self.graph
+        pieces = self.later is self.first and not graph.merged and self.cross is None
+        chunk = LOGITS_BYTES if pieces and graph.step_size != 1 else 0
+        return memory.estimate(graph, rows, capacity, prompt, chunk)
 
     def start(
         self,

@@ -15,6 +15,7 @@ from onnxgen.errors import (
     MissingPackageError,
     ModelFileError,
     OptionError,
+    OutOfMemoryError,
     SessionError,
     UnsupportedModelError,
 )
@@ -111,6 +112,7 @@ class Engine:
     rewrites: bool = True
     rounds: bool = False
     alone: bool = True
+    memory_limit: float | None = None
 
 
 PLAIN = Engine()
@@ -188,6 +190,11 @@ class Session:
         except Exception as error:
             if cancel.cancelled:
                 raise CancelledError("the request was cancelled") from error
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(
+                    f"{self.name} ran out of memory while running: {reason_of(error)}",
+                    do="shorten the prompt, give fewer at once, or set prefill_chunk_size",
+                ) from error
             raise SessionError(
                 f"{self.name} failed while running: {reason_of(error)}",
                 do="if a node is named, the export may be defective; try another dtype or exporter",
@@ -241,6 +248,11 @@ def translated(found: str, *, loading: bool = False) -> Iterator[None]:
     except Exception as error:
         reason = reason_of(error)
         kind = type(error).__name__
+        if is_out_of_memory(error):
+            raise OutOfMemoryError(
+                f"{found}: the memory was not enough ({reason})",
+                do="free some, or take a smaller dtype of the model",
+            ) from error
         if not loading:
             raise SessionError(f"{found}: {reason}") from error
         if kind == "NotImplemented":
@@ -253,6 +265,12 @@ def translated(found: str, *, loading: bool = False) -> Iterator[None]:
             wanted="a complete and valid ONNX model with its data files beside it",
             do="download or export it again",
         ) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, in ONNX Runtime or in Python."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "bad_alloc" in text or "Failed to allocate mem" in text
 
 
 def reason_of(error: BaseException) -> str:

@@ -18,6 +18,11 @@ class Cache:
         self.tokens: list[int] = []  # those that the decoder holds
         self._decoder: Decoder | None = None
 
+    def holds(self, model: DecoderModel, capacity: int) -> bool:
+        """Whether there is room for ``capacity`` tokens on ``model`` already."""
+        decoder = self._decoder
+        return decoder is not None and decoder.model is model and decoder.capacity >= capacity
+
     def keep(self, decoder: Decoder, tokens: list[int]) -> None:
         """Keeps ``decoder``, which has been fed a beginning of ``tokens``."""
         self._decoder = decoder.detach()

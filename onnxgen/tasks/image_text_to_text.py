@@ -15,6 +15,7 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Piece
 from onnxgen.runtime.caches import Ints
+from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.runtime.vision import VisionModel
 from onnxgen.tasks import messages
@@ -94,6 +95,7 @@ class ImageTextToText(TextGeneration):
         parts: list[dict[str, Any]] = [{"type": "image", "image": image} for image in images]
         return [{"role": "user", "content": [*parts, {"type": "text", "text": asked}]}], {}
 
+    @enough("read the images")
     def request(
         self, prompts: Sequence[Any], config: GenerationConfig | None, keywords: Mapping[str, Any]
     ) -> Request:

@@ -11,6 +11,7 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Generation, Piece
 from onnxgen.runtime.encoder import Encoding
+from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import PLAIN, Cancel, Engine
 from onnxgen.tasks.encoder_decoder import EncoderDecoder
 from onnxgen.tasks.markup import to_json
@@ -82,6 +83,7 @@ class ImageToText(EncoderDecoder):
             text = text.replace(token, "") if isinstance(token, str) else text
         return to_json(text.strip(), tokens.added_tokens)
 
+    @enough("read the images")
     def request(
         self,
         images: Sequence[Any],

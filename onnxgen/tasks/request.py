@@ -23,6 +23,7 @@ from onnxgen.generation.results import Generation, Piece, Statistics, Step
 from onnxgen.generation.sampling import Sampler, new_sampler
 from onnxgen.generation.sequences import Processor, Sequences
 from onnxgen.generation.stopping import Criterion, any_of, stop_strings
+from onnxgen.runtime import memory
 from onnxgen.runtime.decoder import Decoder, DecoderModel
 from onnxgen.runtime.encoder import Encoding
 from onnxgen.runtime.scene import Scene
@@ -175,6 +176,7 @@ class Request:
             len(p) + b - 1 for p, b in zip(self._prompts, self._budgets, strict=True)
         )
         model.check(self._capacity)
+        self._check_memory()
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -184,18 +186,21 @@ class Request:
         Beams give one step, the last.
         """
         self.clock = Clock(self.config.max_time)
-        decoder = self._start()
-        steps = self._guided(decoder)
-        with closing(steps):
-            if self._beam_options is not None:
-                self._search(steps, self._beam_options)
-                yield self._outcome()
-                return
-            self._chooser = self._new_chooser()
-            with self._runner() as run_rows:
-                yield from run_rows(steps, self.rows, self._chooser, self.clock, self.copies)
-            if self._functions.cache is not None:
-                self._functions.cache.keep(decoder, [*self._keys, *self.rows[0].tokens])
+        with memory.enough("answer"):
+            decoder = self._start()
+            with closing(self._guided(decoder)) as steps:
+                yield from self._steps(steps)
+                if self._functions.cache is not None:
+                    self._functions.cache.keep(decoder, [*self._keys, *self.rows[0].tokens])
+
+    def _steps(self, steps: Steps) -> Iterator[Step]:
+        if self._beam_options is not None:
+            self._search(steps, self._beam_options)
+            yield self._outcome()
+            return
+        self._chooser = self._new_chooser()
+        with self._runner() as run_rows:
+            yield from run_rows(steps, self.rows, self._chooser, self.clock, self.copies)
 
     def answers(self) -> list[Any]:
         """Runs to the end; each prompt's answer, a list of them where it is to have several."""
@@ -291,6 +296,20 @@ class Request:
         return self.tokenizer.decode(tokens) if self.tokenizer else ""
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _check_memory(self) -> None:
+        """OutOfMemoryError where caches and logits would take more than there is."""
+        model, cache = self._model, self._functions.cache
+        if cache is not None and cache.holds(model, self._capacity):
+            return
+        rows = len(self._prompts) * self.beams if self.beams > 1 else len(self.rows)
+        each = (rows, self._capacity, max(map(len, self._prompts)))
+        needed = model.needs(*each) * (1 if self._guidance is None else 2)
+        if self._guesses is not None and self._guesses.assistant is not None:
+            needed += self._guesses.assistant.model.needs(*each)
+        if self.config.output_scores:
+            needed += 4 * rows * max(self._budgets) * model.vocab_size
+        memory.check(needed, rows, self._capacity, model.memory_limit)
 
     def _criteria(self) -> Criterion | None:
         found = list(self._functions.stopping_criteria)

@@ -5,7 +5,7 @@ Letters: T samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from onnxgen.audio.reading import read
 from onnxgen.audio.transcript import Segment, Transcript
 from onnxgen.errors import AudioError, CancelledError, OnnxgenError, OptionError, SessionError
 from onnxgen.generation.config import GenerationConfig
+from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import Cancel
 from onnxgen.tasks.request import Extras, Functions, Source
 from onnxgen.tasks.speech.options import SpeechOptions
@@ -52,8 +53,12 @@ class Waves:
         self._cancelled = functions.cancel or Cancel()
         self._functions = replace(functions, cancel=self._cancelled)
 
-    def run(self) -> Iterator[tuple[int, list[Segment]]]:
+    def run(self) -> Generator[tuple[int, list[Segment]], None, None]:
         """The number of a recording with what was said in it."""
+        with enough("hear the recordings"):
+            yield from self._run()
+
+    def _run(self) -> Iterator[tuple[int, list[Segment]]]:
         for index, source in enumerate(self._sources):
             if self._cancelled.cancelled:
                 raise CancelledError("the request was cancelled")
