@@ -343,7 +343,9 @@ def main() -> int:
     parser.add_argument("--loads", type=int, default=1000)
     parser.add_argument("--threads", type=int, default=8, help="of the second half")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--most", type=float, default=0.5, help="kB of growth beyond the noise")
+    # A bare session of ONNX Runtime that is made and let go leaves 1 to 2 kB; the smallest buffers
+    # of one generation are ten times that.
+    parser.add_argument("--most", type=float, default=2.0, help="kB of growth beyond the noise")
     args = parser.parse_args()
     warm(max(args.generations // 10, 10), args.threads)
     half, good = args.generations // 2, True
