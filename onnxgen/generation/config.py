@@ -204,7 +204,7 @@ def _check(values: Mapping[str, Any]) -> None:
     if values.get("max_time") is not None:
         number("max_time", values["max_time"], 0, 1e9)
     for name in FLAGS:
-        if not isinstance(values.get(name) or False, bool):
+        if not isinstance(values.get(name), bool | None):
             raise OptionError(f"{name} is {values[name]!r}", wanted="True or False")
     for name in IDS:
         ids = values.get(name)

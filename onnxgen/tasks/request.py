@@ -30,6 +30,7 @@ from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.watch import Watch
 from onnxgen.tasks.cache import Cache
+from onnxgen.tasks.prompts import checked_ids
 from onnxgen.tasks.selected import Selection
 from onnxgen.tasks.speculating import Guesses
 from onnxgen.text.stream import TextStream
@@ -166,6 +167,7 @@ class Request:
         if self.beams > 1 and config.top_logprobs:
             warnings.warn("top_logprobs does nothing with beams", stacklevel=4)
         self._guidance = self._scale()
+        self._negatives = self._checked_negatives()
         if self._guesses is not None:
             self._guesses.check(model, tokenizer, self._unfit())
         self.clock = Clock()
@@ -451,10 +453,23 @@ class Request:
             raise OptionError(f"guidance_scale with {what}", do="leave one of them out")
         return guidance_scale(value)
 
+    def _checked_negatives(self) -> list[list[int]] | None:
+        """The prompts to keep away from; OptionError where they are not one for each prompt."""
+        given, name = self._functions.negative_prompt_ids, "negative_prompt_ids"
+        if given is None:
+            return None
+        rows = given.tolist() if hasattr(given, "tolist") else given
+        if not isinstance(rows, list | tuple) or len(rows) != len(self._prompts):
+            raise OptionError(f"{name} are not one for each prompt", wanted="lists of token ids")
+        checked = [checked_ids(name, row, self._model.vocab_size) for row in rows]
+        if not all(checked):
+            raise OptionError(f"{name} holds an empty prompt", wanted="at least one token in each")
+        return checked
+
     def _guided(self, decoder: Decoder) -> Steps:
         if self._guidance is None:
             return self.selection.steps(decoder)
-        negatives = self._functions.negative_prompt_ids
+        negatives = self._negatives
         longest = max(map(len, negatives)) if negatives else 1
         other = self._model.start(longest + max(self._budgets) - 1, cancel=self._cancel)
         return GuidedSteps(decoder, other, self._guidance, negatives, padded)
