@@ -35,7 +35,7 @@ def checked_ids(what: str, ids: Any, width: int) -> list[int]:
     if isinstance(rows, str | bytes) or not isinstance(rows, Sequence):
         raise OptionError(f"{what} is a {type(ids).__name__}", wanted=wanted)
     for token in rows:
-        if not isinstance(token, Integral) or not 0 <= token < width:
+        if not isinstance(token, Integral) or not 0 <= int(token) < width:
             raise OptionError(f"{what} holds {token!r}"[:200], wanted=wanted)
     return [int(token) for token in rows]
 
