@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onnxgen.generation.config import GenerationConfig
     from onnxgen.generation.decode_loop import decode_loop
     from onnxgen.generation.results import Generation, Piece
+    from onnxgen.runtime.session import Cancel
     from onnxgen.tasks.cache import Cache
     from onnxgen.tasks.inspection import inspect
     from onnxgen.tasks.loading import load
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cache",
+    "Cancel",
     "Generation",
     "GenerationConfig",
     "OnnxgenError",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "Cache": "tasks.cache",
+    "Cancel": "runtime.session",
     "Generation": "generation.results",
     "GenerationConfig": "generation.config",
     "OnnxgenError": "errors",

@@ -60,6 +60,10 @@ class CapacityError(OnnxgenError, ValueError):
     """A prompt, or a prompt and its answer, is longer than what the graph can position."""
 
 
+class OutOfMemoryError(OnnxgenError, MemoryError):
+    """A request would take more memory than there is, or an allocation failed."""
+
+
 class TokenizerError(OnnxgenError, ValueError):
     """The tokenizer is missing, broken, or cannot handle the text or ids given."""
 

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 LFS_BYTES = 10_000
+PIECE = 50_000  # bytes that go out at once
 
 
 @dataclass
@@ -56,6 +57,8 @@ class FakeHub:
         self.requests: list[Request] = []
         self.drops: dict[str, list[int]] = {}  # file -> bytes to send before each break
         self.status: int | None = None  # answers everything with this
+        self.pace = 0.0  # seconds to wait after each piece of a file
+        self.sent = 0  # bytes of files so far
         self.silent = threading.Event()  # while set, answers nothing
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
@@ -216,8 +219,13 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 self.wfile.flush()
                 self.close_connection = True
                 self.connection.shutdown(2)
-            else:
+            elif not name:
                 self.wfile.write(body)
+            else:
+                for begin in range(0, len(body), PIECE):
+                    self.wfile.write(body[begin : begin + PIECE])
+                    hub.sent += len(body[begin : begin + PIECE])
+                    time.sleep(hub.pace)
 
     return Handler
 

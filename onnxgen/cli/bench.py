@@ -101,6 +101,8 @@ def _pyplot() -> Any:
 
 def _draw(found: "list[Speed]", path: Path, title: str) -> None:
     """Decoding speed over the context, and the first token's time over the prompt."""
+    from onnxgen.files.whole import whole
+
     pyplot = _pyplot()
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for rows in dict.fromkeys(speed.rows for speed in found):
@@ -114,7 +116,8 @@ def _draw(found: "list[Speed]", path: Path, title: str) -> None:
     left.legend()
     figure.suptitle(title)
     try:
-        figure.savefig(path)
+        with whole(path) as part:
+            figure.savefig(part, format=path.suffix[1:] or None)
     except (OSError, ValueError) as error:
         raise OptionError(
             f"{path} cannot be written: {error}", wanted=".png, .svg or .pdf"

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import re
+from math import inf
 from typing import Any, NoReturn
 
 from onnxgen.cli import output
@@ -97,6 +99,13 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         "and less exact",
     )
     group.add_argument(
+        "--memory-limit",
+        type=_bytes,
+        metavar="SIZE",
+        help="the most that caches and logits of a request may take, 4GB for instance, or off "
+        "(default: what is free)",
+    )
+    group.add_argument(
         "--no-rewrites",
         action="store_true",
         help="run graphs as they came, not rewritten in memory to be faster",
@@ -153,6 +162,16 @@ def _dtype(text: str) -> str | dict[str, str]:
     return {name: dtype for name, _, dtype in pairs}
 
 
+def _bytes(text: str) -> float:
+    """``800MB``, ``4GB``, a bare number of bytes; infinity for ``off``."""
+    if text == "off":
+        return inf
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(|k|M|G|T)B?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a size, such as 4GB, nor off")
+    return float(found[1]) * 1000.0 ** " kMGT".index(found[2] or " ")
+
+
 def _value(text: str) -> Any:
     """A value in JSON, or a bare text."""
     try:
@@ -204,6 +223,7 @@ def load(args: argparse.Namespace) -> Any:
             selection=args.selection,
             rewrites=not args.no_rewrites,
             accuracy_level=args.accuracy_level,
+            memory_limit=args.memory_limit,
             **model_arguments(args),
         )
     if model.files.chosen:

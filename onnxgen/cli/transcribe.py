@@ -265,6 +265,7 @@ def _write(
 ) -> Iterator[OnnxgenError]:
     """Writes what is to be written of a recording once it is done; the errors of what fails."""
     from onnxgen.audio.subtitles import render
+    from onnxgen.files.whole import whole
 
     if args.json:
         told = {"audio": name, "duration": transcript.duration}
@@ -279,7 +280,8 @@ def _write(
     for form in forms:
         path = args.output_dir / f"{Path(name).stem}.{form}"
         try:
-            path.write_text(render(transcript, form, layout if form in CUED else None), "utf-8")
+            with whole(path) as part:
+                part.write_text(render(transcript, form, layout if form in CUED else None), "utf-8")
         except OSError as error:
             failed = OnnxgenError(f"{path} cannot be written ({error.strerror})")
             output.report(failed)

@@ -143,6 +143,8 @@ def beam_search(
     for step in count(1):
         running = np.stack([item.running for item in live])  # (I,N)
         proposed = propose(logits, sequences, [item.index for item in live], running, step)
+        if clock is not None:
+            clock.tick()
         over = expired()
         for i, (item, found) in enumerate(zip(live, proposed, strict=True)):
             if found.every is not None:
@@ -150,8 +152,6 @@ def beam_search(
             last = over or step == item.room
             reasons = _reasons(found, sequences, i * beams, options.stop_ids, criterion, last)
             item.advance(found, step, reasons)
-        if clock is not None:
-            clock.tick()
         going = [i for i, item in enumerate(live) if not item.done]
         if not going:
             break

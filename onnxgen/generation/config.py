@@ -137,6 +137,7 @@ FLAGS = frozenset({
     "do_sample", "renormalize_logits", "remove_invalid_values", "output_scores", "logprobs",
     "use_cache",
 })  # fmt: skip
+MOST_ROWS = 16_384
 IDS = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id")
 
 
@@ -200,6 +201,13 @@ def _check(values: Mapping[str, Any]) -> None:
     for name in ("max_new_tokens", "max_length", "num_beams", "num_return_sequences"):
         if values.get(name) is not None:
             whole(name, values[name], 1)
+    # Each is a row with a generator of its own, made before a step is run.
+    for name in ("num_beams", "num_return_sequences"):
+        if (values.get(name) or 0) > MOST_ROWS:
+            raise OptionError(f"{name} is {values[name]}", wanted=f"at most {MOST_ROWS}")
+    stops = values.get("stop_strings")
+    if not isinstance(stops, str | list | tuple | set | frozenset | None):
+        raise OptionError(f"stop_strings is {stops!r}"[:200], wanted="a text or a list of texts")
     for name in ("min_length", "min_new_tokens", "top_logprobs"):
         if values.get(name) is not None:
             whole(name, values[name], 0)
@@ -210,7 +218,7 @@ def _check(values: Mapping[str, Any]) -> None:
     if values.get("max_time") is not None:
         number("max_time", values["max_time"], 0, 1e9)
     for name in FLAGS:
-        if values.get(name) is not None and not isinstance(values[name], bool):
+        if not isinstance(values.get(name), bool | None):
             raise OptionError(f"{name} is {values[name]!r}", wanted="True or False")
     for name in IDS:
         ids = values.get(name)

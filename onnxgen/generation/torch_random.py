@@ -1,6 +1,6 @@
 """What torch's CPU generator draws, without torch: a Mersenne Twister and what is made of it."""
 
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def words(seed: int, count: int) -> Ints:
     return source.randint(0, 1 << 32, size=count, dtype=np.uint64).astype(np.int64)
 
 
-@cache
+@lru_cache(maxsize=4)  # 8 MB each for a watermark; its key is the caller's
 def permutation(seed: int, length: int) -> Ints:
     """``torch.randperm(length)``."""
     return _first_of_permutation(seed, length, length)

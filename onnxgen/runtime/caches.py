@@ -249,9 +249,9 @@ class InPlaceCache:
         other.graph, other.device, other.capacity = self.graph, self.device, self.capacity
         other.lengths, other._sizes = self.lengths[rows], dict(self._sizes)
         other._spare, other._offset, other._bound = {}, 0, None
-        for slot in self.graph.caches if capacity is not None else ():
-            if not slot.fixed_length and capacity > self._sizes[slot.input]:
-                other._sizes[slot.input] = other.capacity = capacity
+        for slot in self.graph.caches:
+            if not slot.fixed_length and (capacity or 0) > self._sizes[slot.input]:
+                other._sizes[slot.input] = other.capacity = capacity or 0
         other._buffers = other._new_buffers(len(rows))
         for slot in self.graph.caches:
             length, longer = self._sizes[slot.input], other._sizes[slot.input]

@@ -14,11 +14,12 @@ import numpy as np
 
 from onnxgen.errors import CapacityError, OptionError, SessionError, UnsupportedModelError
 from onnxgen.graph.decoder import DecoderGraph, Mode, check_runs
+from onnxgen.runtime import memory
 from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import CrossPlan, Encoded, Encoding
-from onnxgen.runtime.group import Group
+from onnxgen.runtime.group import LOGITS_BYTES, Group
 from onnxgen.runtime.kept import Floats, KeptLogits, joined
 from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.selection import Selectors
@@ -58,6 +59,7 @@ class DecoderModel:
         place = (self.device, self.vocab_size, self.graph.logits.elem_type)
         self.selectors = Selectors(*place) if here == "onnx" else None
         self.steady = Steady.fits(self.graph, self.device, embedder)
+        self.memory_limit = engine.memory_limit
         self.cross = CrossPlan(graph, self.graph, self.device) if encoded else None
 
     @cached_property
@@ -79,6 +81,18 @@ class DecoderModel:
             return False
         return True
 
+    def needs(self, rows: int, capacity: int, prompt: int) -> int:
+        """Bytes of the host that ``rows`` of up to ``capacity`` tokens take at most, estimated.
+
+        ``prompt`` counts the longest one's tokens. 0 on other devices, which tell no free memory.
+        """
+        if self.device.kind != "cpu":
+            return 0
+        graph = self.graph
+        pieces = self.later is self.first and not graph.merged and self.cross is None
+        chunk = LOGITS_BYTES if pieces and graph.step_size != 1 else 0
+        return memory.estimate(graph, rows, capacity, prompt, chunk)
+
     def start(
         self,
         capacity: int,
@@ -87,11 +101,12 @@ class DecoderModel:
         encoding: Encoding | None = None,
         watch: Watch | None = None,
         scene: Scene | None = None,
+        cancel: Cancel | None = None,
     ) -> "Decoder":
         """A decoder with empty caches, for sequences of up to ``capacity`` tokens each.
 
         ``encoding``: what its rows attend to, where the model is one that attends. ``watch`` is
-        filled while it runs. ``scene``: the images of its prompts.
+        filled while it runs. ``scene``: the images of its prompts. ``cancel`` ends its runs.
 
         ``prefill_chunk_size`` bounds how many tokens of a prompt run at once; graphs that take only
         one token behind a cache run a prompt as a whole. CapacityError if the graph cannot
@@ -99,7 +114,7 @@ class DecoderModel:
         """
         self.check(capacity)
         encoded = self.cross.take(encoding) if self.cross and encoding else None
-        return Decoder(self, capacity, prefill_chunk_size, encoded, watch, scene)
+        return Decoder(self, capacity, prefill_chunk_size, encoded, watch, scene, cancel)
 
     def check(self, capacity: int) -> None:
         """CapacityError if the graph cannot position ``capacity`` tokens."""
@@ -125,6 +140,7 @@ class Decoder:
         encoded: Encoded | None = None,
         watch: Watch | None = None,
         scene: Scene | None = None,
+        cancel: Cancel | None = None,
     ) -> None:
         self.model, self.capacity, self._chunk = model, capacity, chunk
         self._encoded, self._watch, self._scene = encoded, watch, scene
@@ -132,7 +148,7 @@ class Decoder:
         self.vocab_size = model.vocab_size
         self.lengths: Ints = np.zeros(0, np.int64)
         self._groups: list[Group] = []
-        self._cancel = Cancel()
+        self._cancel = cancel or Cancel()
 
     def step(self, tokens: Ints, lengths: Ints) -> Floats:
         """Feeds ``tokens`` (B,S), row i's first ``lengths[i]``; the logits (B,V) after them.
@@ -235,16 +251,21 @@ class Decoder:
         """From any thread: the run in progress ends within a node, with CancelledError."""
         self._cancel.cancel()
 
+    def heed(self, cancel: Cancel) -> None:
+        """Has ``cancel`` end what runs from now on, and no other switch."""
+        self._cancel = cancel
+        for group in self._groups:
+            group.cancel = cancel
+
     def close(self) -> None:
-        """Frees the caches."""
-        self._groups = []
+        """Frees the caches, and what the rows attend to."""
+        self._groups, self._encoded, self._scene = [], None, None
 
     def detach(self) -> "Decoder":
         """A decoder with these sequences; this one is left without."""
         other = Decoder(self.model, self.capacity, self._chunk)
         other.lengths, other._groups, self._groups = self.lengths, self._groups, []
-        for group in other._groups:
-            group.cancel = other._cancel
+        other.heed(other._cancel)
         return other
 
     def _admit(self, tokens: Ints, lengths: Ints) -> Ints:

@@ -15,6 +15,7 @@ from onnxgen.errors import (
     MissingPackageError,
     ModelFileError,
     OptionError,
+    OutOfMemoryError,
     SessionError,
     UnsupportedModelError,
 )
@@ -56,15 +57,19 @@ def _installed(name: str) -> bool:
 
 
 class Cancel:
-    """A switch that another thread may throw: the run in progress ends at its next node."""
+    """A switch that another thread may throw: what runs with it ends at its next node.
+
+    Give one to a request (``generate(..., cancel=switch)``), or to several that are to end
+    together. Once thrown it stays so: whatever is asked for with it ends in CancelledError.
+    """
 
     def __init__(self) -> None:
         self._options: dict[bool, Any] = {}  # by whether sessions shrink
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may throw it where it was taken
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Ends the run in progress, and lets no further one start."""
+        """From any thread or signal handler: ends the runs in progress, and lets no more start."""
         with self._lock:
             self.cancelled = True
             for options in self._options.values():
@@ -87,9 +92,9 @@ class Cancel:
                 options.add_run_config_entry("gpu_graph_id", "-1")
                 if shrinks:
                     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-                # One that is cancelled meanwhile ends at its first node.
-                options.terminate = self.cancelled
                 self._options[shrinks] = options
+                if self.cancelled:  # meanwhile: it ends at its first node
+                    options.terminate = True
             return self._options[shrinks]
 
 
@@ -107,6 +112,7 @@ class Engine:
     rewrites: bool = True
     rounds: bool = False
     alone: bool = True
+    memory_limit: float | None = None
 
 
 PLAIN = Engine()
@@ -184,6 +190,11 @@ class Session:
         except Exception as error:
             if cancel.cancelled:
                 raise CancelledError("the request was cancelled") from error
+            if is_out_of_memory(error):
+                raise OutOfMemoryError(
+                    f"{self.name} ran out of memory while running: {reason_of(error)}",
+                    do="shorten the prompt, give fewer at once, or set prefill_chunk_size",
+                ) from error
             raise SessionError(
                 f"{self.name} failed while running: {reason_of(error)}",
                 do="if a node is named, the export may be defective; try another dtype or exporter",
@@ -237,6 +248,11 @@ def translated(found: str, *, loading: bool = False) -> Iterator[None]:
     except Exception as error:
         reason = reason_of(error)
         kind = type(error).__name__
+        if is_out_of_memory(error):
+            raise OutOfMemoryError(
+                f"{found}: the memory was not enough ({reason})",
+                do="free some, or take a smaller dtype of the model",
+            ) from error
         if not loading:
             raise SessionError(f"{found}: {reason}") from error
         if kind == "NotImplemented":
@@ -249,6 +265,12 @@ def translated(found: str, *, loading: bool = False) -> Iterator[None]:
             wanted="a complete and valid ONNX model with its data files beside it",
             do="download or export it again",
         ) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, in ONNX Runtime or in Python."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "bad_alloc" in text or "Failed to allocate mem" in text
 
 
 def reason_of(error: BaseException) -> str:

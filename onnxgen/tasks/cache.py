@@ -3,6 +3,7 @@
 import numpy as np
 
 from onnxgen.runtime.decoder import Decoder, DecoderModel
+from onnxgen.runtime.session import Cancel
 
 
 class Cache:
@@ -17,24 +18,36 @@ class Cache:
         self.tokens: list[int] = []  # those that the decoder holds
         self._decoder: Decoder | None = None
 
+    def holds(self, model: DecoderModel, capacity: int) -> bool:
+        """Whether there is room for ``capacity`` tokens on ``model`` already."""
+        decoder = self._decoder
+        return decoder is not None and decoder.model is model and decoder.capacity >= capacity
+
     def keep(self, decoder: Decoder, tokens: list[int]) -> None:
         """Keeps ``decoder``, which has been fed a beginning of ``tokens``."""
         self._decoder = decoder.detach()
         self.tokens = tokens[: int(self._decoder.lengths[0])]
 
     def resume(
-        self, model: DecoderModel, prompt: list[int], capacity: int, chunk: int | None
+        self,
+        model: DecoderModel,
+        prompt: list[int],
+        capacity: int,
+        chunk: int | None,
+        cancel: Cancel | None = None,
     ) -> tuple[Decoder, int]:
         """A decoder for ``prompt``, and how many of its tokens it holds already.
 
-        At least the last token of the prompt is left to feed: its logits are wanted.
+        At least the last token of the prompt is left to feed: its logits are wanted. Nothing is
+        kept until the decoder comes back, so a request that fails leaves an empty cache.
         """
         decoder, self._decoder = self._decoder, None
-        common = shared_prefix(self.tokens, prompt[:-1])
+        tokens, self.tokens = self.tokens, []
+        common = shared_prefix(tokens, prompt[:-1])
         fits = decoder is not None and decoder.model is model and common > 0
-        if decoder is None or not fits or (common < len(self.tokens) and not model.graph.rewinds):
-            self.tokens = []
-            return model.start(capacity, prefill_chunk_size=chunk), 0
+        if decoder is None or not fits or (common < len(tokens) and not model.graph.rewinds):
+            return model.start(capacity, prefill_chunk_size=chunk, cancel=cancel), 0
+        decoder.heed(cancel or Cancel())
         decoder.reserve(capacity)
         decoder.rewind(np.array([common]))
         return decoder, common

@@ -19,8 +19,9 @@ from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import EncoderModel
 from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import PLAIN, Engine
+from onnxgen.tasks.asking import Extras, Functions, asked
 from onnxgen.tasks.defaults import generation_defaults, graph_config
-from onnxgen.tasks.request import Extras, Functions, Request, asked
+from onnxgen.tasks.request import Request
 from onnxgen.text.tokenizer import Tokenizer
 
 

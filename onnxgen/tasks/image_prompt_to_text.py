@@ -15,12 +15,14 @@ from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Generation, Piece
 from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.encoder import Encoding
+from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import PLAIN, Cancel, Engine
 from onnxgen.runtime.vision import VisionModel
+from onnxgen.tasks.asking import Extras, Source
 from onnxgen.tasks.encoder_decoder import EncoderDecoder, padded_right
 from onnxgen.tasks.pictured import Features, Shown, configs, images_of_each, shown
 from onnxgen.tasks.prompts import as_list
-from onnxgen.tasks.request import Extras, Request, Source
+from onnxgen.tasks.request import Request
 from onnxgen.vision import florence, vlm
 from onnxgen.vision.plain import Florence
 
@@ -118,6 +120,7 @@ class ImagePromptToText(EncoderDecoder):
         """What an answer says, as plain values."""
         return answer.parsed if isinstance(answer, Read) else answer.text
 
+    @enough("read the images")
     def request(
         self, prompts: Sequence[Any], config: GenerationConfig | None, keywords: Mapping[str, Any]
     ) -> Request:

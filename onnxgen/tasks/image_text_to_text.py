@@ -15,12 +15,14 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Piece
 from onnxgen.runtime.caches import Ints
+from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.runtime.vision import VisionModel
 from onnxgen.tasks import messages
+from onnxgen.tasks.asking import Extras, asked
 from onnxgen.tasks.pictured import Features, Prompt, configs, images_of_each, shown
 from onnxgen.tasks.prompts import is_chat
-from onnxgen.tasks.request import Extras, Request, asked
+from onnxgen.tasks.request import Request
 from onnxgen.tasks.text_generation import TextGeneration
 from onnxgen.vision import positions, vlm
 from onnxgen.vision.patches import Patches
@@ -94,6 +96,7 @@ class ImageTextToText(TextGeneration):
         parts: list[dict[str, Any]] = [{"type": "image", "image": image} for image in images]
         return [{"role": "user", "content": [*parts, {"type": "text", "text": asked}]}], {}
 
+    @enough("read the images")
     def request(
         self, prompts: Sequence[Any], config: GenerationConfig | None, keywords: Mapping[str, Any]
     ) -> Request:

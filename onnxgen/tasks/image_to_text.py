@@ -11,10 +11,12 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Generation, Piece
 from onnxgen.runtime.encoder import Encoding
+from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import PLAIN, Cancel, Engine
+from onnxgen.tasks.asking import Extras, Source
 from onnxgen.tasks.encoder_decoder import EncoderDecoder
 from onnxgen.tasks.markup import to_json
-from onnxgen.tasks.request import Extras, Request, Source
+from onnxgen.tasks.request import Request
 from onnxgen.vision.processor import ImageProcessor
 
 OWN = ("prompt", "question", "decoder_input_ids")
@@ -82,6 +84,7 @@ class ImageToText(EncoderDecoder):
             text = text.replace(token, "") if isinstance(token, str) else text
         return to_json(text.strip(), tokens.added_tokens)
 
+    @enough("read the images")
     def request(
         self,
         images: Sequence[Any],

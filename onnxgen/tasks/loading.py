@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 from onnxgen.errors import OptionError, UnsupportedModelError
 from onnxgen.files import ModelFiles, resolve
 from onnxgen.graph.encoder import EncoderGraph
+from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import Engine
 from onnxgen.tasks.image_prompt_to_text import ImagePromptToText
 from onnxgen.tasks.image_text_to_text import ImageTextToText
@@ -45,6 +46,7 @@ class Options(TypedDict, total=False):
     selection: str | None
     rewrites: bool
     accuracy_level: int | None
+    memory_limit: float | None
     revision: str | None
     token: str | bool | None
     offline: bool | None
@@ -82,6 +84,7 @@ def load(
     selection: str | None = None,
     rewrites: bool = True,
     accuracy_level: int | None = None,
+    memory_limit: float | None = None,
     revision: str | None = None,
     token: str | bool | None = None,
     offline: bool | None = None,
@@ -102,6 +105,9 @@ def load(
         rewrites: graphs may be rewritten in memory to run faster (:mod:`onnxgen.graph.rewrites`).
         accuracy_level: 4 has products with weights of 4 or 8 bits round their activations to 8
             bits: faster, and of two tokens that are nearly as likely the other may come.
+        memory_limit: bytes that the caches and logits of one request may take at most, as far as
+            the graph tells; one that might take more ends in OutOfMemoryError before it begins.
+            None: what the system has free by then. ``math.inf``: no bound.
         revision, token, offline: for Hub repositories.
 
     Raises:
@@ -118,6 +124,8 @@ def load(
             + ("" if rewrites else ", and nothing may be rewritten"),
             wanted="4, or None for what the export says",
         )
+    if memory_limit is not None and not _is_positive(memory_limit):
+        raise OptionError(f"memory_limit is {memory_limit!r}", wanted="bytes, above 0")
     if selection not in (None, *SELECTIONS):
         raise OptionError(f"selection is {selection!r}", wanted=" or ".join(SELECTIONS))
     files = resolve(model, dtype=dtype, revision=revision, token=token, offline=offline)
@@ -133,7 +141,15 @@ def load(
     task_class = TASKS[found]
     if task_class is ImageTextToText and "encoder" in files.graphs:
         task_class = ImagePromptToText
-    return task_class(files, Engine(device, threads, selection, rewrites, accuracy_level == 4))
+    engine = Engine(
+        device, threads, selection, rewrites, accuracy_level == 4, memory_limit=memory_limit
+    )
+    with enough("load the model"):
+        return task_class(files, engine)
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def task_of(files: ModelFiles) -> str:

@@ -1,7 +1,8 @@
 """A model's folder with its graphs rewritten, for good."""
 
 import shutil
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
@@ -22,7 +23,7 @@ def optimize(files: ModelFiles, out: Path, engine: Engine) -> dict[str, str]:
     """Writes the model ``files`` to the folder ``out``, its graphs as they run here.
 
     Returns for each graph, by its name in the folder, what was rewritten, "" for nothing. The
-    folder appears when all of it is there.
+    folder appears when all of it is there; what a run that was killed left is removed.
 
     Raises:
         OptionError: ``out`` is there already, or cannot be written.
@@ -32,9 +33,7 @@ def optimize(files: ModelFiles, out: Path, engine: Engine) -> dict[str, str]:
     told: dict[str, str] = {}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as place:
-            whole = Path(place) / "model"
-            whole.mkdir()
+        with _place(out) as whole:
             changed = _graphs(files, whole, engine, told)
             for path in files.files():
                 name = path.relative_to(files.folder)
@@ -47,6 +46,20 @@ def optimize(files: ModelFiles, out: Path, engine: Engine) -> dict[str, str]:
     except OSError as error:
         raise OptionError(f"{out} cannot be written ({error.strerror})") from error
     return told
+
+
+@contextmanager
+def _place(out: Path) -> Iterator[Path]:
+    """A new folder beside ``out``, gone at the end unless it was renamed."""
+    place = out.absolute().with_name(f".{out.absolute().name[-60:]}.part")
+    if place.exists():
+        shutil.rmtree(place)
+    place.mkdir()
+    try:
+        yield place
+    finally:
+        if place.exists():
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _graphs(files: ModelFiles, whole: Path, engine: Engine, told: dict[str, str]) -> set[Path]:

@@ -28,6 +28,18 @@ def as_list(prompt: Any) -> tuple[list[Prompt], bool]:
     )
 
 
+def checked_ids(what: str, ids: Any, width: int) -> list[int]:
+    """``ids`` as whole numbers below ``width``, the logits'; OptionError for all else."""
+    wanted = f"token ids from 0 to {width - 1}"
+    rows = ids.tolist() if hasattr(ids, "tolist") else ids
+    if isinstance(rows, str | bytes) or not isinstance(rows, Sequence):
+        raise OptionError(f"{what} is a {type(ids).__name__}", wanted=wanted)
+    for token in rows:
+        if not isinstance(token, Integral) or not 0 <= int(token) < width:
+            raise OptionError(f"{what} holds {token!r}"[:200], wanted=wanted)
+    return [int(token) for token in rows]
+
+
 def is_chat(prompt: Any) -> bool:
     """Whether ``prompt`` is a list of messages."""
     return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping)

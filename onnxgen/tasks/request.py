@@ -1,9 +1,8 @@
 """One request on a decoder: checked before it runs, then run by the method that it asks for."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,113 +16,24 @@ from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.guidance import GuidedSteps
 from onnxgen.generation.hypotheses import Hypothesis
 from onnxgen.generation.loop import Clock, Row, padded, run
-from onnxgen.generation.processors import PrefixFunction, guidance_scale
+from onnxgen.generation.processors import guidance_scale
 from onnxgen.generation.protocol import Steps
 from onnxgen.generation.results import Generation, Piece, Statistics, Step
 from onnxgen.generation.sampling import Sampler, new_sampler
-from onnxgen.generation.sequences import Processor, Sequences
+from onnxgen.generation.sequences import Sequences
 from onnxgen.generation.stopping import Criterion, any_of, stop_strings
+from onnxgen.runtime import memory
 from onnxgen.runtime.decoder import Decoder, DecoderModel
 from onnxgen.runtime.encoder import Encoding
 from onnxgen.runtime.scene import Scene
 from onnxgen.runtime.session import Cancel
-from onnxgen.runtime.watch import Watch
-from onnxgen.tasks.cache import Cache
+from onnxgen.tasks.asking import NOTHING, Extras, Functions
+from onnxgen.tasks.prompts import checked_ids
 from onnxgen.tasks.selected import Selection
 from onnxgen.tasks.speculating import Guesses
 from onnxgen.text.stream import TextStream
 from onnxgen.text.token_bytes import token_bytes
 from onnxgen.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Functions:
-    """What a caller brings beside options.
-
-    ``logits_processor``: functions ``f(ids (L,), scores (V,)) -> scores``, or pairs of a function
-    that makes a state of ``(prompt, new ids newest first, V)`` and one of ``(scores, state)``.
-    ``stopping_criteria``: functions ``f(ids (L,)) -> bool`` that end a row.
-    ``prefix_allowed_tokens_fn(prompt number, ids (L,))``: the ids that may follow.
-    ``negative_prompt_ids``: for guidance, ids for each prompt.
-    ``cache``: of an earlier answer, see :class:`Cache`.
-    ``proposer(ids (L,))``: ids that may follow, to be tried in one run of the model.
-    ``assistant_model``: a smaller model of the same tokenizer, which guesses what follows.
-    """
-
-    logits_processor: Sequence[Any] = ()
-    stopping_criteria: Sequence[Criterion] = ()
-    prefix_allowed_tokens_fn: PrefixFunction | None = None
-    negative_prompt_ids: Sequence[Sequence[int]] | None = None
-    cache: Cache | None = None
-    proposer: Callable[[Any], Any] | None = None
-    assistant_model: Any = None
-
-    def __post_init__(self) -> None:
-        """OptionError for what cannot be called, and for a cache that is none."""
-        for name in ("logits_processor", "stopping_criteria"):
-            if not isinstance(getattr(self, name), list | tuple):
-                raise _no_function(name, getattr(self, name), "a list of functions")
-        for name in ("prefix_allowed_tokens_fn", "proposer"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise _no_function(name, getattr(self, name), "a function")
-        for each in self.stopping_criteria:
-            if not callable(each):
-                raise _no_function("stopping_criteria", each, "a list of functions")
-        if not isinstance(self.cache, Cache | None):
-            raise _no_function("cache", self.cache, "the cache of an earlier answer")
-
-
-def _no_function(name: str, value: Any, wanted: str) -> OptionError:
-    return OptionError(f"{name} is or holds a {type(value).__name__}", wanted=wanted)
-
-
-FUNCTIONS = tuple(Functions.__dataclass_fields__)
-
-
-def asked(
-    defaults: Mapping[str, Any],
-    config: GenerationConfig | None,
-    keywords: Mapping[str, Any],
-    own: Sequence[str] = (),
-) -> tuple[GenerationConfig, Functions]:
-    """What a call's ``config`` and ``keywords`` ask for, over a model's ``defaults``.
-
-    ``own`` names keywords of the task itself, which are left to it.
-    """
-    functions = Functions(**{n: keywords[n] for n in FUNCTIONS if keywords.get(n) is not None})
-    known = (*FUNCTIONS, *own)
-    rest = {name: value for name, value in keywords.items() if name not in known}
-    return options.merge(defaults, config, rest, known), functions
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What the encoder gets: how to encode it, and its ids for each prompt if it is made of ids."""
-
-    encode: Callable[[Cancel], Encoding]
-    ids: Sequence[Sequence[int]] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
-    """What a task adds to its requests.
-
-    ``rules`` are its own processors, ``watch`` is filled while the request runs, ``sampler`` takes
-    the place of the one that the options ask for, and ``heat`` is a temperature that told
-    log-probabilities leave out. ``scene`` gives the images of the prompts, of which a kept cache
-    holds the first tokens already; ``never`` are ids that stand for images, and are not
-    guessed; ``keys`` stand for the tokens of the one prompt where a cache
-    compares them, as one image token is like another.
-    """
-
-    source: Source | None = None
-    rules: Sequence[Processor] = ()
-    watch: Watch | None = None
-    sampler: Sampler | None = None
-    heat: float = 1.0
-    scene: Callable[[Cancel, int], Scene | None] | None = None
-    never: frozenset[int] = frozenset()
-    keys: Sequence[int] | None = None
 
 
 class Request:
@@ -141,10 +51,10 @@ class Request:
         config: GenerationConfig,
         functions: Functions,
         room: Callable[[int], int],
-        extras: Extras = Extras(),
+        extras: Extras = NOTHING,
     ) -> None:
         self.config, self.tokenizer = config, tokenizer
-        self._extras, self._encoding = extras, Cancel()
+        self._extras, self._cancel = extras, functions.cancel or Cancel()
         source = self._source = extras.source
         self._model, self._functions = model, functions
         self._prompts = [list(prompt) for prompt in prompts]
@@ -177,6 +87,7 @@ class Request:
         if self.beams > 1 and config.top_logprobs:
             warnings.warn("top_logprobs does nothing with beams", stacklevel=4)
         self._guidance = self._scale()
+        self._negatives = self._checked_negatives()
         if self._guesses is not None:
             self._guesses.check(model, tokenizer, self._unfit())
         self.clock = Clock()
@@ -187,39 +98,46 @@ class Request:
             len(p) + b - 1 for p, b in zip(self._prompts, self._budgets, strict=True)
         )
         model.check(self._capacity)
-        self._decoder: Decoder | None = None
         self._encoded: Encoding | None = None
+        self._check_memory()
 
     # -- running ---------------------------------------------------------------------------------
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Generator[Step, None, None]:
         """Runs to the end; frees the caches then, or when closed or failing.
 
         Beams give one step, the last.
         """
         self.clock = Clock(self.config.max_time)
-        decoder = self._start()
-        steps = self._guided(decoder)
-        with closing(steps), self._blaming():
-            if self._beam_options is not None:
-                self._search(steps, self._beam_options)
-                yield self._outcome()
-                return
-            self._chooser = self._new_chooser()
-            with self._runner() as run_rows:
-                yield from run_rows(steps, self.rows, self._chooser, self.clock, self.copies)
-            if self._functions.cache is not None:
-                self._functions.cache.keep(decoder, [*self._keys, *self.rows[0].tokens])
+        with memory.enough("answer"), self._blaming():
+            decoder = self._start()
+            with closing(self._guided(decoder)) as steps:
+                yield from self._steps(steps)
+                if self._functions.cache is not None:
+                    self._functions.cache.keep(decoder, [*self._keys, *self.rows[0].tokens])
+
+    def _steps(self, steps: Steps) -> Iterator[Step]:
+        if self._beam_options is not None:
+            self._search(steps, self._beam_options)
+            yield self._outcome()
+            return
+        self._chooser = self._new_chooser()
+        with self._runner() as run_rows:
+            yield from run_rows(steps, self.rows, self._chooser, self.clock, self.copies)
 
     def answers(self) -> list[Any]:
         """Runs to the end; each prompt's answer, a list of them where it is to have several."""
-        for _ in self.steps():
-            pass
+        with closing(self.steps()) as steps:
+            for _ in steps:
+                pass
         results = self.results()
         return [found[0] for found in results] if self.copies == 1 else results
 
-    def pieces(self) -> Iterator[Piece]:
-        """Runs to the end, a piece of text for each token. OptionError for beams."""
+    def pieces(self) -> Generator[Piece, None, None]:
+        """Runs to the end, a piece of text for each token. OptionError for beams.
+
+        Closed early, or left with an error, it frees what the run holds.
+        """
         if self.beams > 1:
             raise OptionError(
                 f"a stream of {self.beams} beams, whose tokens are not settled until the end",
@@ -227,30 +145,27 @@ class Request:
             )
         return self._pieces()
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Generator[Piece, None, None]:
         streams = [TextStream(self.tokenizer) if self.tokenizer else None for _ in self.rows]
-        for step in self.steps():
-            for index, token, reason in zip(
-                step.rows, step.tokens, step.finish_reasons, strict=True
-            ):
-                stream, text = streams[index], ""
-                if stream is not None:
-                    text = stream.push(token) + (stream.finish() if reason else "")
-                told = self._chooser.told[index] if self._chooser else None
-                yield Piece(
-                    text,
-                    token,
-                    index,
-                    reason,
-                    told.logprobs[-1] if told and told.logprobs else None,
-                    tuple(told.top_logprobs[-1]) if told and told.top_logprobs else (),
-                )
+        with closing(self.steps()) as steps:
+            for step in steps:
+                for index, token, reason in zip(
+                    step.rows, step.tokens, step.finish_reasons, strict=True
+                ):
+                    stream, text = streams[index], ""
+                    if stream is not None:
+                        text = stream.push(token) + (stream.finish() if reason else "")
+                    yield self._piece(text, token, index, reason)
+
+    def _piece(self, text: str, token: int, index: int, reason: str | None) -> Piece:
+        told = self._chooser.told[index] if self._chooser else None
+        logprob = told.logprobs[-1] if told and told.logprobs else None
+        best = tuple(told.top_logprobs[-1]) if told and told.top_logprobs else ()
+        return Piece(text, token, index, reason, logprob, best)
 
     def cancel(self) -> None:
         """From any thread: ends the run within a node, with CancelledError."""
-        self._encoding.cancel()
-        if self._decoder is not None:
-            self._decoder.cancel()
+        self._cancel.cancel()
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -304,6 +219,20 @@ class Request:
         return self.tokenizer.decode(tokens) if self.tokenizer else ""
 
     # -- parts -----------------------------------------------------------------------------------
+
+    def _check_memory(self) -> None:
+        """OutOfMemoryError where caches and logits would take more than there is."""
+        model, cache = self._model, self._functions.cache
+        if cache is not None and cache.holds(model, self._capacity):
+            return
+        rows = len(self._prompts) * self.beams if self.beams > 1 else len(self.rows)
+        each = (rows, self._capacity, max(map(len, self._prompts)))
+        needed = model.needs(*each) * (1 if self._guidance is None else 2)
+        if self._guesses is not None and self._guesses.assistant is not None:
+            needed += self._guesses.assistant.model.needs(*each)
+        if self.config.output_scores:
+            needed += 4 * rows * max(self._budgets) * model.vocab_size
+        memory.check(needed, rows, self._capacity, model.memory_limit)
 
     def _criteria(self) -> Criterion | None:
         found = list(self._functions.stopping_criteria)
@@ -377,6 +306,7 @@ class Request:
             processors=plain,
             sampler=self._sampler,
             never=self._extras.never,
+            cancel=self._cancel,
         ) as speculation:
             self._statistics = speculation.statistics
             yield speculation.run
@@ -410,19 +340,20 @@ class Request:
         chunk = self.config.prefill_chunk_size
         cache = self._functions.cache
         if cache is None:
-            self._encoded = self._source.encode(self._encoding) if self._source else None
-            self._decoder = self._model.start(
+            self._encoded = self._source.encode(self._cancel) if self._source else None
+            return self._model.start(
                 self._capacity,
                 prefill_chunk_size=chunk,
                 encoding=self._encoded,
                 watch=self._extras.watch,
                 scene=self._scene(0),
+                cancel=self._cancel,
             )
-            return self._decoder
-        self._decoder, held = cache.resume(self._model, self._keys, self._capacity, chunk)
-        self._decoder.show(self._scene(held))
+        keys, cancel = self._keys, self._cancel
+        decoder, held = cache.resume(self._model, keys, self._capacity, chunk, cancel)
+        decoder.show(self._scene(held))
         self.rows[0].fed = held
-        return self._decoder
+        return decoder
 
     @contextmanager
     def _blaming(self) -> Iterator[None]:
@@ -437,6 +368,8 @@ class Request:
                 wanted="finite states for the decoder",
                 do="try another dtype of the encoder (fp16 overflows in some)",
             ) from error
+        finally:
+            self._encoded = None
 
     @property
     def _keys(self) -> list[int]:
@@ -444,7 +377,7 @@ class Request:
         return list(self._extras.keys or self._prompts[0])
 
     def _scene(self, held: int) -> Scene | None:
-        return self._extras.scene(self._encoding, held) if self._extras.scene else None
+        return self._extras.scene(self._cancel, held) if self._extras.scene else None
 
     def _scale(self) -> float | None:
         value = self.config.guidance_scale
@@ -457,12 +390,25 @@ class Request:
             raise OptionError(f"guidance_scale with {what}", do="leave one of them out")
         return guidance_scale(value)
 
+    def _checked_negatives(self) -> list[list[int]] | None:
+        """The prompts to keep away from; OptionError where they are not one for each prompt."""
+        given, name = self._functions.negative_prompt_ids, "negative_prompt_ids"
+        if given is None:
+            return None
+        rows = given.tolist() if hasattr(given, "tolist") else given
+        if not isinstance(rows, list | tuple) or len(rows) != len(self._prompts):
+            raise OptionError(f"{name} are not one for each prompt", wanted="lists of token ids")
+        checked = [checked_ids(name, row, self._model.vocab_size) for row in rows]
+        if not all(checked):
+            raise OptionError(f"{name} holds an empty prompt", wanted="at least one token in each")
+        return checked
+
     def _guided(self, decoder: Decoder) -> Steps:
         if self._guidance is None:
             return self.selection.steps(decoder)
-        negatives = self._functions.negative_prompt_ids
+        negatives = self._negatives
         longest = max(map(len, negatives)) if negatives else 1
-        other = self._model.start(longest + max(self._budgets) - 1)
+        other = self._model.start(longest + max(self._budgets) - 1, cancel=self._cancel)
         return GuidedSteps(decoder, other, self._guidance, negatives, padded)
 
     def _search(self, steps: Steps, beam_options: BeamOptions) -> None:

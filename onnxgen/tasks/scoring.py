@@ -12,6 +12,7 @@ import numpy as np
 from onnxgen.generation.softmax import normaliser
 from onnxgen.runtime.decoder import DecoderModel
 from onnxgen.runtime.group import LOGITS_BYTES
+from onnxgen.runtime.memory import enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def score(model: DecoderModel, context: Sequence[int], continuation: Sequence[in
     fed, first = whole[:-1], len(context)  # the last token is scored, not fed
     size = max(LOGITS_BYTES // (4 * model.vocab_size), 16)
     logprobs: list[float] = []
-    with closing(model.start(len(fed))) as decoder:
+    with enough("score the text"), closing(model.start(len(fed))) as decoder:
         # Of the logits before the context's last token none is needed.
         if first > 1:
             decoder.step(np.array([fed[: first - 1]], np.int64), np.array([first - 1]))

@@ -13,6 +13,7 @@ from onnxgen.generation.sequences import Processor
 from onnxgen.generation.speculative import Speculation
 from onnxgen.graph.decoder import Logits
 from onnxgen.runtime.decoder import DecoderModel
+from onnxgen.runtime.session import Cancel
 
 # What each further token adds to a run of the model, in runs of one token: products with weights
 # of few bits are more work than reading, others are not.
@@ -83,15 +84,16 @@ class Guesses:
         processors: Sequence[Processor],
         sampler: Sampler | None,
         never: Collection[int],
+        cancel: Cancel,
     ) -> Iterator[Speculation]:
-        """The speculation of one request, whose draft is closed at the end."""
+        """The speculation of one request, whose draft ``cancel`` ends too; closed at the end."""
         price = PRICE_OF_FEW_BITS if model.graph.few_bits else PRICE
         if self.assistant is None:
             yield Speculation(self._own(), price=price, never=never)
             return
         draft = self.assistant.model
         bound = draft.graph.capacity.rows
-        steps = draft.start(capacity if bound is None else min(capacity, bound))
+        steps = draft.start(capacity if bound is None else min(capacity, bound), cancel=cancel)
         begin = SameChance(
             processors,
             sampler,

@@ -1,6 +1,7 @@
 """Speech to text: recordings in, what was said in them out, with times if wanted."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from numbers import Real
 from typing import Any
 
@@ -57,8 +58,9 @@ class SpeechToText(EncoderDecoder):
         """
         sources, several = as_recordings(audio)
         call = self.transcription(sources, config, keywords)
-        for _ in call.run():
-            pass
+        with closing(call.run()) as steps:
+            for _ in steps:
+                pass
         if call.failures:
             raise next(iter(call.failures.values()))
         results = call.results()
@@ -72,8 +74,9 @@ class SpeechToText(EncoderDecoder):
         return self._segments(call)
 
     def _segments(self, call: Transcription | Waves) -> Iterator[Segment]:
-        for _, segments in call.run():
-            yield from segments
+        with closing(call.run()) as steps:
+            for _, segments in steps:
+                yield from segments
         if call.failures:
             raise call.failures[0]
 

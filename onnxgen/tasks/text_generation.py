@@ -1,7 +1,7 @@
 """Text generation: prompts or chats in, answers out, whole or as a stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, overload
 
 from onnxgen.errors import CapacityError, OptionError, UnsupportedModelError
 from onnxgen.files import ModelFiles
@@ -11,9 +11,17 @@ from onnxgen.runtime.decoder import DecoderModel
 from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import PLAIN, Engine
+from onnxgen.tasks.asking import asked
 from onnxgen.tasks.defaults import context_length, generation_defaults, graph_config
-from onnxgen.tasks.prompts import Message, Prompt, as_list, holds_images, is_chat
-from onnxgen.tasks.request import Request, asked
+from onnxgen.tasks.prompts import (
+    Message,
+    Prompt,
+    as_list,
+    checked_ids,
+    holds_images,
+    is_chat,
+)
+from onnxgen.tasks.request import Request
 from onnxgen.tasks.scoring import Score, score
 from onnxgen.text.tokenizer import Tokenizer
 
@@ -141,12 +149,7 @@ class TextGeneration:
             text = self.tokenizer.apply_chat_template(list(prompt), add_generation_prompt=True)
             ids = self.tokenizer.encode(text, add_special_tokens=False)
         else:
-            ids = [int(token) for token in cast(Sequence[int], prompt)]
-            width = self.model.vocab_size
-            if bad := [i for i in ids if not 0 <= i < width]:
-                raise OptionError(
-                    f"the prompt holds the token id {bad[0]}", wanted=f"ids from 0 to {width - 1}"
-                )
+            ids = checked_ids("the prompt", prompt, self.model.vocab_size)
         if not ids:
             raise OptionError(
                 "the prompt is empty", wanted="at least one token", do="give a text to continue"

@@ -9,9 +9,10 @@ from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Piece
 from onnxgen.runtime.encoder import Encoding
 from onnxgen.runtime.session import PLAIN, Cancel, Engine
+from onnxgen.tasks.asking import Extras, Source
 from onnxgen.tasks.encoder_decoder import EncoderDecoder, padded_right
 from onnxgen.tasks.prompts import as_list, is_chat
-from onnxgen.tasks.request import Extras, Request, Source
+from onnxgen.tasks.request import Request
 
 OWN = ("src_lang", "tgt_lang", "task", "prefix", "decoder_input_ids")
 

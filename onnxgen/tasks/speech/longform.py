@@ -7,6 +7,7 @@ Letters: M mel bins, F frames of 0.01 s.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -213,9 +214,10 @@ class LongForm:
     ) -> None:
         """Finds the language of those that have none yet, by one step of the decoder."""
         whisper, model = self._whisper, self._listener.host.model
-        decoder = model.start(1, encoding=encoding)
         ones = np.ones(len(active), np.int64)
-        logits = decoder.step(np.full((len(active), 1), whisper.start), ones)  # (B,V)
+        begin = model.start(1, encoding=encoding, cancel=self._listener.cancelled)
+        with closing(begin) as decoder:
+            logits = decoder.step(np.full((len(active), 1), whisper.start), ones).copy()  # (B,V)
         ids = np.array(sorted(whisper.languages.values()))
         for i in unknown:
             shares = softmax(logits[i : i + 1, ids])[0]

@@ -5,7 +5,7 @@ Letters: T samples, M mel bins, F frames.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxgen.audio.features import LogMel
@@ -20,7 +20,8 @@ from onnxgen.errors import (
     UnsupportedModelError,
 )
 from onnxgen.generation.config import GenerationConfig
-from onnxgen.tasks.request import Functions
+from onnxgen.runtime.memory import enough
+from onnxgen.tasks.asking import Functions
 from onnxgen.tasks.speech.longform import LongForm, Recording
 from onnxgen.tasks.speech.options import SpeechOptions
 from onnxgen.tasks.speech.prompt import Whisper
@@ -68,8 +69,12 @@ class Transcription:
         prompt = self._prompt(whisper)
         self._long = LongForm(self._listener, self._mel, self._speech, prompt, batch)
 
-    def run(self) -> Iterator[tuple[int, list[Segment]]]:
+    def run(self) -> Generator[tuple[int, list[Segment]], None, None]:
         """The number of a recording with its next segments, as soon as they are settled."""
+        with enough("hear the recordings"):
+            yield from self._run()
+
+    def _run(self) -> Iterator[tuple[int, list[Segment]]]:
         if self._options.chunk_length_s is not None:
             yield from self._chunks()
             return

@@ -6,7 +6,8 @@ Letters: T samples.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ from onnxgen.audio.reading import read
 from onnxgen.audio.transcript import Segment, Transcript
 from onnxgen.errors import AudioError, CancelledError, OnnxgenError, OptionError, SessionError
 from onnxgen.generation.config import GenerationConfig
+from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import Cancel
-from onnxgen.tasks.request import Extras, Functions, Request, Source
+from onnxgen.tasks.asking import Extras, Functions, Source
 from onnxgen.tasks.speech.options import SpeechOptions
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Waves:
         reading: Mapping[str, Any],
     ) -> None:
         self._model, self._sources, self._config = model, sources, config
-        self._functions, self._reading = functions, reading
+        self._reading = reading
         assert isinstance(model.extractor, RawWaveform)
         self._extractor: RawWaveform = model.extractor
         if given := options.given():
@@ -49,11 +51,15 @@ class Waves:
         self.failures: dict[int, OnnxgenError] = {}
         self.duration: dict[int, float] = {}
         self._results: dict[int, Transcript] = {}
-        self._request: Request | None = None
-        self._cancelled = Cancel()
+        self._cancelled = functions.cancel or Cancel()
+        self._functions = replace(functions, cancel=self._cancelled)
 
-    def run(self) -> Iterator[tuple[int, list[Segment]]]:
+    def run(self) -> Generator[tuple[int, list[Segment]], None, None]:
         """The number of a recording with what was said in it."""
+        with enough("hear the recordings"):
+            yield from self._run()
+
+    def _run(self) -> Iterator[tuple[int, list[Segment]]]:
         for index, source in enumerate(self._sources):
             if self._cancelled.cancelled:
                 raise CancelledError("the request was cancelled")
@@ -71,10 +77,11 @@ class Waves:
             extras = Extras(source=Source(encode))
             prompts = self._model.decoder_prompts(None, self._config, 1)
             config = self._bounded(seconds, len(prompts[0]))
-            request = self._request = self._model.ask(prompts, config, self._functions, extras)
+            request = self._model.ask(prompts, config, self._functions, extras)
             try:
-                for _ in request.steps():
-                    pass
+                with closing(request.steps()) as steps:
+                    for _ in steps:
+                        pass
             except SessionError as error:
                 if seconds >= SHORT:
                     raise
@@ -105,8 +112,6 @@ class Waves:
     def cancel(self) -> None:
         """From any thread: ends what runs within a node, with CancelledError."""
         self._cancelled.cancel()
-        if self._request is not None:
-            self._request.cancel()
 
     def _bounded(self, seconds: float, prompt: int) -> GenerationConfig:
         """The options, with a bound on the answer's length where they have none."""

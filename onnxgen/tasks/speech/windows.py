@@ -8,6 +8,7 @@ Letters: B windows, P tokens of a decoder's prompt, V vocabulary.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,8 +26,8 @@ from onnxgen.generation.whisper_rules import timestamps
 from onnxgen.runtime.encoder import Encoding
 from onnxgen.runtime.session import Cancel
 from onnxgen.runtime.watch import Watch
+from onnxgen.tasks.asking import Extras, Functions, Source
 from onnxgen.tasks.encoder_decoder import EncoderDecoder
-from onnxgen.tasks.request import Extras, Functions, Request, Source
 from onnxgen.tasks.speech.options import SpeechOptions
 from onnxgen.tasks.speech.prompt import Whisper
 
@@ -77,13 +78,14 @@ class Listener:
     options: SpeechOptions
     config: GenerationConfig
     functions: Functions
-    cancelled: Cancel = field(default_factory=Cancel)
+    cancelled: Cancel = field(init=False)
     rules: list[Processor] = field(init=False)
     ends: frozenset[int] = field(init=False)
-    _request: Request | None = None
 
     def __post_init__(self) -> None:
         """Builds what all windows share; OptionError for suppressed ids that make no sense."""
+        self.cancelled = self.functions.cancel or Cancel()
+        self.functions = replace(self.functions, cancel=self.cancelled)
         config, vocab = self.config, self.host.model.vocab_size
         self.ends, self.rules = stop_ids(config), []
         if config.begin_suppress_tokens is not None:
@@ -98,8 +100,6 @@ class Listener:
     def cancel(self) -> None:
         """From any thread: ends what runs, with CancelledError."""
         self.cancelled.cancel()
-        if self._request is not None:
-            self._request.cancel()
 
     def _times(self) -> Processor:
         whisper = self.whisper
@@ -169,11 +169,9 @@ class Listener:
         )
         prompts = [window.prompt for window in windows]
         request = self.host.ask(prompts, config, self.functions, extras)
-        self._request = request
-        if self.cancelled.cancelled:
-            request.cancel()
-        for _ in request.steps():
-            pass
+        with closing(request.steps()) as steps:
+            for _ in steps:
+                pass
         answers = []
         for row, (window, found) in enumerate(zip(windows, request.results(), strict=True)):
             silence = self._silence(watch, row)
