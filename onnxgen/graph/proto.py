@@ -25,7 +25,8 @@ from onnx import (
 )
 
 from onnxgen import wire
-from onnxgen.errors import ModelFileError
+from onnxgen.errors import ModelFileError, OnnxgenError
+from onnxgen.files import policy
 
 # What a value's meaning passes through unchanged, apart from its shape and dtype.
 VIEWS = frozenset({
@@ -176,13 +177,12 @@ class Graph:
 
     @classmethod
     def load(cls, path: Path) -> "Graph":
-        """Reads ``path`` without its weights. ModelFileError if it is no sound ONNX file."""
+        """Reads ``path`` without its weights; errors are those of :func:`policy.sound`."""
         try:
-            model = onnx.ModelProto.FromString(wire.slim(path))
-            graph = cls(model, path)
-        except ModelFileError:
+            graph = cls(policy.sound(wire.slim(path), path), path)
+        except OnnxgenError:
             raise
-        except Exception as error:  # protobuf and the inliner have no common base
+        except Exception as error:  # the inliner's own
             raise ModelFileError(
                 f"{path} is not a sound ONNX model ({type(error).__name__})",
                 wanted="a complete ONNX file",
@@ -197,6 +197,7 @@ def port_of(info: ValueInfoProto) -> Port:
     """What a graph declares of an input or output."""
     tensor = info.type.tensor_type
     dims = tuple(
-        d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
-    )
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
+        for d in tensor.shape.dim
+    )  # a size below 0 stands for one that is unsaid
     return Port(info.name, tensor.elem_type, dims, elem_name(tensor.elem_type))
