@@ -61,9 +61,10 @@ def sound(data: bytes, path: Path, own: str = "") -> ModelProto:
 
 def _parsed(data: bytes, path: Path) -> ModelProto:
     try:
-        return ModelProto.FromString(data)
+        model: ModelProto = ModelProto.FromString(data)
     except Exception as error:  # protobuf's own, which differs by implementation
         raise _unsound(path) from error
+    return model
 
 
 def _unsound(path: Path, why: str = "") -> ModelFileError:
@@ -88,7 +89,6 @@ class _Reading:
             self._model(model)
             self.parts = external.check(self._outside, path, own)
         except (TypeError, AttributeError) as error:
-            # protobuf hands out text that is not UTF-8 as bytes
             raise _unsound(path, "a name in it is no text") from error
 
     def _model(self, model: ModelProto) -> None:
@@ -118,6 +118,7 @@ class _Reading:
             raise _unsound(self._path, "two inputs have one name")
         held = {tensor.name for tensor in graph.initializer}
         held.update(sparse.values.name for sparse in graph.sparse_initializer)
+        _texts(*held, *inputs, *(info.name for info in graph.output))
         self._tensors(graph.initializer)
         for sparse in graph.sparse_initializer:
             self._sparse(sparse)
@@ -134,6 +135,7 @@ class _Reading:
             if not known or name in REFUSED:
                 self._foreign[f"{domain}::{name}" if domain else name] = None
             names = set(node.input)
+            _texts(name, domain, *names, *node.output)
             for attribute in node.attribute:
                 names |= self._attribute(attribute)
             names.discard("")
@@ -143,7 +145,7 @@ class _Reading:
             for output in node.output:
                 if output in made or output in given:
                     raise _unsound(self._path, f"{output!r} is made twice")
-                if output + "":
+                if output:
                     made[output] = index
         if not early.isdisjoint(made):
             _refuse_circle(self._path, made, reads)
@@ -180,6 +182,7 @@ class _Reading:
     def _check_ports(self, graph: GraphProto) -> None:
         for info in (*graph.input, *graph.output):
             for dim in info.type.tensor_type.shape.dim:
+                _texts(dim.dim_param)
                 if dim.dim_value > MAX_DIM:
                     raise _unsound(self._path, f"{info.name!r} has a dim of {dim.dim_value}")
 
@@ -227,6 +230,11 @@ def _calls(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, str]]:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 yield from _calls(graph.node)
+
+
+def _texts(*names: str) -> None:
+    """TypeError for a name that is no text: protobuf hands out what is not UTF-8 as bytes."""
+    "".join(names)
 
 
 def _check_version(model: ModelProto, path: Path) -> None:
