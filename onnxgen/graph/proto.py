@@ -7,6 +7,7 @@ of their own, which see the tensors of the scopes around them.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,19 +179,30 @@ class Graph:
     @classmethod
     def load(cls, path: Path) -> "Graph":
         """Reads ``path`` without its weights; errors are those of :func:`policy.sound`."""
-        try:
+        with understood(path):
             graph = cls(policy.sound(wire.slim(path), path), path)
-        except OnnxgenError:
-            raise
-        except Exception as error:  # the inliner's own
-            raise ModelFileError(
-                f"{path} is not a sound ONNX model ({type(error).__name__})",
-                wanted="a complete ONNX file",
-                do="download or export it again",
-            ) from error
         if not graph.inputs or not graph.outputs:
             raise ModelFileError(f"{path} has no inputs or no outputs", do="export it again")
         return graph
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Turns what reading a graph's facts trips over into ModelFileError.
+
+    Operators without their inputs, axes that a tensor lacks, attributes of another type: a graph
+    can be wrong in more ways than its readers can ask about, and ONNX Runtime comes later.
+    """
+    try:
+        yield
+    except OnnxgenError:
+        raise
+    except Exception as error:
+        raise ModelFileError(
+            f"{path} is not a sound ONNX model ({type(error).__name__})",
+            wanted="nodes with the inputs, attributes and ranks that their operators take",
+            do="download or export it again",
+        ) from error
 
 
 def port_of(info: ValueInfoProto) -> Port:

@@ -411,6 +411,11 @@ def _no_dims(model: onnx.ModelProto) -> None:
         info.type.tensor_type.ClearField("shape")
 
 
+def _axis(model: onnx.ModelProto) -> None:
+    model.graph.node[2].attribute[0].i = 2**40
+
+
+_changed("axis_beyond", "a cache joined along axis 2^40", "ModelFileError", _axis)
 _changed("ir_version", "IR version 99", _NO, _ir)
 _changed("opset", "opset 9999", _NO, _opset)
 _changed("input_twice", "two inputs of one name", "ModelFileError", _twice)
