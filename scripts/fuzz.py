@@ -139,7 +139,7 @@ def value(draw: random.Random, data: bytes) -> bytes:
     # Most of a tokenizer is its vocabulary: what stands near the top is drawn as often.
     few = [(part, key) for part, key in places if not isinstance(part, list) and len(part) < 40]
     for _ in range(draw.randint(1, 3)):
-        part, key = draw.choice(few or places) if draw.random() < 0.7 else draw.choice(places)
+        part, key = draw.choice(few or places) if draw.random() < 0.3 else draw.choice(places)
         odd: tuple[Any, ...] = (
             None, True, -1, 0, 2**31, 2**63, 10**30, 1e308, -0.5, float("inf"), "", "7", "é" * 50,
             "\0", [], [[]], {}, {"a": 1}, [-1], [2**40], ["x"] * 3, "{{", "<unk>", "../../x",
