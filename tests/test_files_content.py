@@ -80,6 +80,7 @@ def test_locations_in_every_place(tmp_path: Path) -> None:
         "C:\\x",
         "..\\x",
         "\\\\h\\x",
+        "*/_ORT_MEM_ADDR_/*",
     ],
 )
 def test_locations_that_leave_the_folder(tmp_path: Path, location: str) -> None:
@@ -90,7 +91,7 @@ def test_locations_that_leave_the_folder(tmp_path: Path, location: str) -> None:
 
 
 def test_location_that_is_a_folder_or_far_too_long(tmp_path: Path) -> None:
-    for location in (".", "x" * 5000, "*/_ORT_MEM_ADDR_/*"):
+    for location in (".", "x" * 5000):
         whole = model([helper.make_node("Identity", ["x"], ["y"])], [outside("w", location, 1)])
         (tmp_path / "model.onnx").write_bytes(whole.SerializeToString())
         with pytest.raises(ModelFileError, match="which is missing"):

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from onnxgen.errors import OnnxgenError, OptionError
 from onnxgen.files.dtypes import Asked, choose
-from onnxgen.files.external import external_data_locations
 from onnxgen.files.layouts import PAST_ROLE, Layout, find
 from onnxgen.files.model import ModelFiles, is_config, read_json
+from onnxgen.files.policy import external_data_locations
 
 
 class Store(Protocol):

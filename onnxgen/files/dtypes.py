@@ -71,7 +71,7 @@ def choose(
 
 def _by_role(source: str, roles: list[str], asked: Asked) -> dict[str, str]:
     """What is asked for each role, ``auto`` included; a map may name roles or file base names."""
-    if asked is None or isinstance(asked, str):
+    if not isinstance(asked, Mapping):
         return dict.fromkeys(roles, known(asked or AUTO))
     wanted: dict[str, str] = {}
     names = BASE_ROLES | {role: role for role in BASE_ROLES.values()}

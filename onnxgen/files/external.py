@@ -1,55 +1,79 @@
 """What a graph keeps outside its own file.
 
 The graph itself says where its weights lie; counts in config files are never asked. ONNX Runtime
-looks for the parts beside the graph and nowhere else, so a place outside is an error here.
+looks for the parts beside the graph and nowhere else, so a place outside is an error here; so is
+a part that is shorter than the graph says.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from math import prod
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-import onnx
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import TensorProto
 
-from onnxgen import wire
 from onnxgen.errors import ModelFileError
+from onnxgen.files import links
+
+# ONNX's own keys; those that ONNX Runtime adds for packed weights start with "prepacked".
+_KEYS = frozenset({"location", "offset", "length", "checksum", "basepath"})
+_ADDRESS = "_ORT_MEM_ADDR_"  # ONNX Runtime's mark for weights in its own memory, never in a file
+_BITS = {
+    **dict.fromkeys(("DOUBLE", "INT64", "UINT64", "COMPLEX64"), 64),
+    **dict.fromkeys(("FLOAT", "INT32", "UINT32"), 32),
+    **dict.fromkeys(("FLOAT16", "BFLOAT16", "INT16", "UINT16"), 16),
+    **dict.fromkeys(("INT4", "UINT4", "FLOAT4E2M1"), 4),
+    **dict.fromkeys(("INT2", "UINT2"), 2),
+    "COMPLEX128": 128,
+}  # of one number, by the name of its type; 8 for the others
+_TYPES = {number: _BITS.get(name, 8) for name, number in TensorProto.DataType.items()}
 
 
-def external_data_locations(path: Path) -> list[str]:
-    """Files with weights of the graph at ``path``, relative to its folder, each once.
+def check(tensors: Iterable[TensorProto], path: Path, own: str = "") -> list[str]:
+    """The files with ``tensors`` of the graph at ``path``, relative to its folder, each once.
+
+    ``own`` is a name that stands for the graph's file itself. Files that are not there are not
+    judged.
 
     Raises:
-        ModelNotFoundError: there is no such file.
-        ModelFileError: it is no sound ONNX graph, or a location leaves the graph's folder.
+        ModelFileError: a location leaves the graph's folder, or the file there is shorter than
+            what a tensor takes of it.
     """
-    data = wire.slim(path)
-    try:
-        locations = _locations(onnx.ModelProto.FromString(data))
-    except Exception as error:  # protobuf's own, which differs by implementation
-        raise ModelFileError(
-            f"{path} is no sound ONNX graph", do="download or export it again"
-        ) from error
-    for location in locations:
-        if not inside(location):
+    found: dict[str, int | None] = {}  # location -> bytes; None if it is not there
+    for tensor in tensors:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if foreign := [k for k in entries if k not in _KEYS and not k.startswith("prepacked")]:
             raise ModelFileError(
-                f"{path} keeps weights at {location!r}",
-                wanted="files in the graph's own folder",
+                f"{path} has external data with the entry {foreign[0]!r}",
+                wanted="location, offset and length",
                 do="do not trust this model, or export it again",
             )
-    return locations
+        if location not in found:
+            if not inside(location) or _ADDRESS in location:
+                raise ModelFileError(
+                    f"{path} keeps weights at {location!r}",
+                    wanted="files in the graph's own folder",
+                    do="do not trust this model, or export it again",
+                )
+            found[location] = _size(path, location, own)
+        held = found[location]
+        offset, length = (_number(entries.get(key, "0")) for key in ("offset", "length"))
+        needed = max(length, -(-numbers(tensor) * _TYPES.get(tensor.data_type, 8) // 8))
+        if offset < 0 or length < 0 or (held is not None and offset + needed > held):
+            if held is not None and location != own:
+                links.refuse_pointer(path.parent / location)
+            raise ModelFileError(
+                f"{path}: the tensor {tensor.name!r} reaches beyond its file {location}",
+                wanted=f"data within its {held} bytes" if held is not None else "sound numbers",
+                do="download or export the model again",
+            )
+    return list(found)
 
 
-def _locations(model: onnx.ModelProto) -> list[str]:
-    values = [
-        entry.value
-        for tensor in _tensors(model)
-        if tensor.data_location == TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    ]
-    if not all(isinstance(value, str) for value in values):
-        raise ValueError("protobuf hands out text that is not UTF-8 as bytes")
-    return list(dict.fromkeys(values))
+def numbers(tensor: TensorProto) -> int:
+    """How many numbers the dims of ``tensor`` make; -1 for dims below 0."""
+    return prod(tensor.dims) if min(tensor.dims, default=0) >= 0 else -1
 
 
 def inside(name: str) -> bool:
@@ -65,27 +89,15 @@ def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file fails on names that are too long
 
 
-def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    yield from _graph_tensors(model.graph)
-    for training in model.training_info:
-        yield from _graph_tensors(training.initialization)
-        yield from _graph_tensors(training.algorithm)
-    for function in model.functions:
-        yield from _node_tensors(function.node)
+def _size(path: Path, location: str, own: str) -> int | None:
+    part = path if location == own else path.parent / location
+    if not is_file(part):
+        return None
+    if part != path:
+        links.check(part, path.parent)
+    return part.stat().st_size
 
 
-def _graph_tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _node_tensors(graph.node)
-
-
-def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
-            for graph in (attribute.g, *attribute.graphs):
-                yield from _graph_tensors(graph)
+def _number(text: str) -> int:
+    """``text`` as ONNX writes numbers, -1 for others."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1

@@ -5,18 +5,23 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgen import wire
 from onnxgen.errors import ModelFileError, OnnxgenError
+from onnxgen.files import links
 from onnxgen.files.external import is_file
 from onnxgen.files.layouts import Layout, dtype_of
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A local folder as a store: nothing to fetch, only to be looked at."""
+    """A local folder as a store: nothing to fetch, only to be looked at.
+
+    ``named`` is the file in it that the user named: where that leads, if it is a link, is the
+    user's own choice.
+    """
 
     source: str
     folder: Path
+    named: str = ""
 
     def names(self) -> Collection[str]:
         """The files of the folder and of the folders in it."""
@@ -34,7 +39,9 @@ class Folder:
     def fetch(self, names: Sequence[str]) -> None:
         """Makes sure that the files are what they say."""
         for name in names:
-            _refuse_lfs_pointer(self.folder / name)
+            if name != self.named:
+                links.check(self.folder / name, self.folder)
+            links.refuse_pointer(self.folder / name)
 
     def missing(self, name: str, needed_by: str) -> OnnxgenError:
         """The error for a part that is not there."""
@@ -63,15 +70,3 @@ def _files(folder: str) -> list[str]:
         return sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     except PermissionError:  # somebody else's, and most likely not the model's
         return []
-
-
-def _refuse_lfs_pointer(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            head = file.read(64)
-    except OSError as error:
-        raise ModelFileError(f"{path} cannot be read ({error.strerror})") from error
-    if wire.is_lfs_pointer(head):
-        raise ModelFileError(
-            f"{path} is a git-lfs pointer, not the file itself", do="run `git lfs pull`"
-        )

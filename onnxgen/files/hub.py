@@ -16,9 +16,17 @@ from pathlib import Path, PurePosixPath
 
 from huggingface_hub import HfApi, constants, hf_hub_download
 
-from onnxgen.errors import HubError, ModelFileError, ModelNotFoundError, OnnxgenError, OptionError
-from onnxgen.files.external import external_data_locations, inside, is_file
+from onnxgen.errors import (
+    HubError,
+    ModelFileError,
+    ModelNotFoundError,
+    OnnxgenError,
+    OptionError,
+    UnsupportedModelError,
+)
+from onnxgen.files.external import inside, is_file
 from onnxgen.files.hub_errors import Unreachable, translated
+from onnxgen.files.policy import external_data_locations
 from onnxgen.files.progress import Progress
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -180,7 +188,7 @@ class Cached:
             return name
         if name.endswith(".onnx"):
             # A broken graph has no known parts: whoever takes it will be told.
-            with suppress(ModelFileError):
+            with suppress(ModelFileError, UnsupportedModelError):
                 for part in external_data_locations(path):
                     if not is_file(path.parent / part):
                         return (PurePosixPath(name).parent / part).as_posix()

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxgen.errors import ModelFileError
-from onnxgen.files.external import external_data_locations, inside, is_file
+from onnxgen.files import links
+from onnxgen.files.external import inside, is_file
+from onnxgen.files.policy import external_data_locations
 
 MAX_TEXT_BYTES = 64 * 2**20
 
@@ -46,11 +48,15 @@ class ModelFiles:
     chosen: str  # which dtype was taken of which, and why; "" if there was no choice
 
     def path(self, name: str) -> Path | None:
-        """Where the file ``name`` lies: in the folder or beside the decoder; None if nowhere."""
+        """Where the file ``name`` lies: in the folder or beside the decoder; None if nowhere.
+
+        ModelFileError for a name, or a link, that leaves the folder.
+        """
         if not inside(name):
             raise ModelFileError(f"{self.source}: the name {name!r} leaves the folder")
         for folder in (self.folder, self.graphs["decoder"].parent):
             if is_file(folder / name):
+                links.check(folder / name, self.folder)
                 return folder / name
         return None
 

@@ -77,7 +77,8 @@ def _local(source: str, name: str, path: Path, asked: Asked) -> ModelFiles:
             f"{name} is no .onnx file", wanted="an ONNX graph, or the folder of a model"
         )
     folder = home(path.parent)
-    return assemble(Folder(name, folder), source, asked, alone(path, folder))
+    store = Folder(name, folder, path.relative_to(folder).as_posix())
+    return assemble(store, source, asked, alone(path, folder))
 
 
 def _split(source: str) -> tuple[str, str | None]:

@@ -17,7 +17,7 @@ from onnxgen.errors import UnsupportedModelError
 from onnxgen.graph import caches, capacity, lengths
 from onnxgen.graph.caches import GROWN, SHARED, Join
 from onnxgen.graph.lengths import Lengths
-from onnxgen.graph.proto import Graph, Port
+from onnxgen.graph.proto import Graph, Port, understood
 from onnxgen.graph.roles import ENCODED, FED, roles
 from onnxgen.graph.shapes import CacheSlot, slot
 
@@ -137,6 +137,11 @@ def check_runs(graph: DecoderGraph, *, embedded: bool, encoded: bool = False) ->
 
 def inspect(graph: Graph, config: Mapping[str, Any]) -> DecoderGraph:
     """The facts about ``graph``; see :meth:`DecoderGraph.load`."""
+    with understood(graph.path):
+        return _facts(graph, config)
+
+
+def _facts(graph: Graph, config: Mapping[str, Any]) -> DecoderGraph:
     role_of = roles(graph)
     _refuse_operators(graph)
     paths = caches.pair(graph, role_of)

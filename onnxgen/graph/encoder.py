@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onnxgen.errors import UnsupportedModelError
 from onnxgen.graph.capacity import Capacity, bound
-from onnxgen.graph.proto import Graph, Port
+from onnxgen.graph.proto import Graph, Port, understood
 from onnxgen.graph.roles import INTEGERS
 
 
@@ -33,6 +33,11 @@ class EncoderGraph:
     def load(cls, path: Path) -> "EncoderGraph":
         """Reads the facts from the graph file ``path``; UnsupportedModelError for other graphs."""
         graph = Graph.load(path)
+        with understood(path):
+            return cls._of(graph, path)
+
+    @classmethod
+    def _of(cls, graph: Graph, path: Path) -> "EncoderGraph":
         masks = [p for p in graph.inputs.values() if "mask" in p.name]
         values = [p for p in graph.inputs.values() if "mask" not in p.name]
         ranked = [p for p in graph.outputs.values() if len(p.shape) == 3]

@@ -7,6 +7,7 @@ of their own, which see the tensors of the scopes around them.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from onnx import (
 )
 
 from onnxgen import wire
-from onnxgen.errors import ModelFileError
+from onnxgen.errors import ModelFileError, OnnxgenError
+from onnxgen.files import policy
 
 # What a value's meaning passes through unchanged, apart from its shape and dtype.
 VIEWS = frozenset({
@@ -176,27 +178,38 @@ class Graph:
 
     @classmethod
     def load(cls, path: Path) -> "Graph":
-        """Reads ``path`` without its weights. ModelFileError if it is no sound ONNX file."""
-        try:
-            model = onnx.ModelProto.FromString(wire.slim(path))
-            graph = cls(model, path)
-        except ModelFileError:
-            raise
-        except Exception as error:  # protobuf and the inliner have no common base
-            raise ModelFileError(
-                f"{path} is not a sound ONNX model ({type(error).__name__})",
-                wanted="a complete ONNX file",
-                do="download or export it again",
-            ) from error
+        """Reads ``path`` without its weights; errors are those of :func:`policy.sound`."""
+        with understood(path):
+            graph = cls(policy.sound(wire.slim(path), path), path)
         if not graph.inputs or not graph.outputs:
             raise ModelFileError(f"{path} has no inputs or no outputs", do="export it again")
         return graph
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Turns what reading a graph's facts trips over into ModelFileError.
+
+    Operators without their inputs, axes that a tensor lacks, attributes of another type: a graph
+    can be wrong in more ways than its readers can ask about, and ONNX Runtime comes later.
+    """
+    try:
+        yield
+    except OnnxgenError:
+        raise
+    except Exception as error:
+        raise ModelFileError(
+            f"{path} is not a sound ONNX model ({type(error).__name__})",
+            wanted="nodes with the inputs, attributes and ranks that their operators take",
+            do="download or export it again",
+        ) from error
 
 
 def port_of(info: ValueInfoProto) -> Port:
     """What a graph declares of an input or output."""
     tensor = info.type.tensor_type
     dims = tuple(
-        d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
-    )
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
+        for d in tensor.shape.dim
+    )  # a size below 0 stands for one that is unsaid
     return Port(info.name, tensor.elem_type, dims, elem_name(tensor.elem_type))

@@ -16,6 +16,7 @@ from onnxgen.graph import lengths
 from onnxgen.graph.caches import Join, Path
 from onnxgen.graph.proto import Graph, Port, attributes
 
+MAX_ROW_BYTES = 2**30  # of one token in one cache; what claims more means to exhaust the memory
 ITEM_BYTES = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1,
     "float8e4m3fn": 1, "float8e5m2": 1,
@@ -86,7 +87,7 @@ def slot(graph: Graph, name: str, path: Path, config: Mapping[str, Any]) -> Cach
     length = port.shape[seq] if seq is not None else None
     node = attributes(path.node) if path.node else {}
     window = node.get("local_window_size", -1)
-    return CacheSlot(
+    found = CacheSlot(
         input=name,
         output=path.output,
         dtype=port.dtype,
@@ -102,6 +103,13 @@ def slot(graph: Graph, name: str, path: Path, config: Mapping[str, Any]) -> Cach
         window=window if window > 0 else None,
         evicts=bool(node.get("sliding_window_cache", 0)),
     )
+    if found.row_bytes(1) > MAX_ROW_BYTES:
+        raise UnsupportedModelError(
+            f"one token in the cache {name!r} takes {found.row_bytes(1)} bytes",
+            wanted=f"at most {MAX_ROW_BYTES}",
+            do="do not trust this model, or export it again",
+        )
+    return found
 
 
 def _seq_axis(graph: Graph, port: Port, path: Path) -> int:

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxgen.errors import SessionError
 from onnxgen.runtime.device import Device, Memory, Shape
-from onnxgen.runtime.session import Cancel, Session
+from onnxgen.runtime.session import Cancel, Session, reason_of
 
 
 class Binding:
@@ -31,7 +32,13 @@ class Binding:
                 return held
         else:
             self._arrays[name] = held = np.array(values, order="C")
-        self._io.bind_cpu_input(name, held)
+        try:
+            self._io.bind_cpu_input(name, held)
+        except RuntimeError as error:  # a type that NumPy has no word for
+            raise SessionError(
+                f"{self._session.name} does not take its input {name!r}: {reason_of(error)}",
+                do="export the model again",
+            ) from error
         return held
 
     def read(

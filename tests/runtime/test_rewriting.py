@@ -125,18 +125,19 @@ def test_weights_are_referred_to_where_they_lie(tmp_path):
 
 def test_links_of_a_hub_cache_are_followed(tmp_path):  # known problem L2
     """A snapshot's files are links to blobs with other names; ONNX Runtime takes none outside."""
-    (tmp_path / "blobs").mkdir()
-    (tmp_path / "snapshot").mkdir()
+    blobs, snapshot = (tmp_path / "models--o--n" / name for name in ("blobs", "snapshots/c"))
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
     source = MODELS / "whisper"
     for file in source.iterdir():
-        blob = tmp_path / "blobs" / f"b{file.name}".replace(".", "")
+        blob = blobs / f"b{file.name}".replace(".", "")
         blob.write_bytes(file.read_bytes())
-        (tmp_path / "snapshot" / file.name).symlink_to(Path("../blobs") / blob.name)
-    assert isinstance(prepared(tmp_path / "snapshot/encoder_model.onnx"), Model)
+        (snapshot / file.name).symlink_to(Path("../../blobs") / blob.name)
+    assert isinstance(prepared(snapshot / "encoder_model.onnx"), Model)
     wave = np.zeros(16_000, np.float32)
     answers = [
         onnxgen.load(folder).generate(wave, max_new_tokens=4, language="en").segments
-        for folder in (source, tmp_path / "snapshot")
+        for folder in (source, snapshot)
     ]
     assert answers[0] == answers[1]
 

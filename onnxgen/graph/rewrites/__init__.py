@@ -1,5 +1,6 @@
 """Edits of a graph in memory that make it run faster and change no result beyond rounding."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +75,22 @@ def rewrite(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten 
 
     ``rounds``: also those that compute with activations of 8 bits. ``shares``: also those that
     make the cache a shared buffer, which the second graph of an un-merged pair cannot have.
+
+    A graph that a rewrite trips over is not rewritten either, with a warning: that it is broken is
+    for those to say who read its facts, or for ONNX Runtime.
     """
     draft = Draft.load(path)
+    try:
+        return _rewritten(draft, rounds, shares)
+    except Exception as error:
+        warnings.warn(
+            f"{path.name} runs as it came: it cannot be rewritten ({type(error).__name__})",
+            stacklevel=3,
+        )
+        return None
+
+
+def _rewritten(draft: Draft, rounds: bool, shares: bool) -> Rewritten | None:
     if draft.folder is None or draft.model.functions:
         return None
     sites = {}

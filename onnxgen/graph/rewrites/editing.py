@@ -21,7 +21,7 @@ from onnx import (
 )
 
 from onnxgen import wire
-from onnxgen.errors import ModelFileError
+from onnxgen.files import policy
 from onnxgen.graph.proto import Scope
 
 MICROSOFT = "com.microsoft"
@@ -67,14 +67,9 @@ class Draft:
 
     @classmethod
     def load(cls, path: Path) -> "Draft":
-        """Reads ``path``; ModelFileError if it is no sound ONNX file."""
+        """Reads ``path``; errors are those of :func:`policy.sound`."""
         real = path.resolve()  # a Hub cache links to files with other names
-        try:
-            model = ModelProto.FromString(wire.refer(path, real.name))
-        except ModelFileError:
-            raise
-        except Exception as error:  # protobuf's own, which differs by implementation
-            raise ModelFileError(f"{path} is no sound ONNX model") from error
+        model = policy.sound(wire.refer(path, real.name), path, own=real.name)
         draft = cls(model, real.parent)
         if not _resolved(draft.scope, path, real):
             draft.folder = None
