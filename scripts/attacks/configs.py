@@ -63,16 +63,22 @@ _value("config_text_config", "config", "a number in place of a section", "runs",
 _value(
     "config_eos_text", "config", "an end token that is a text", "OptionError", eos_token_id="</s>"
 )
+# As transformers: small models keep the default id of a large vocabulary. A warning tells of it.
 _value("generation_eos_beyond", "generation", "an end token beyond the vocabulary", "runs",
+       eos_token_id=50_256)  # fmt: skip
+_value("generation_eos_huge", "generation", "an end token beyond all tokenizers", "OptionError",
        eos_token_id=2**40)  # fmt: skip
-_value("generation_eos_negative", "generation", "an end token below 0", "runs",
+_value("generation_eos_none", "generation", "-1, which stands for no end token", "runs",
+       eos_token_id=-1)  # fmt: skip
+_value("generation_eos_negative", "generation", "an end token below -1", "OptionError",
        eos_token_id=-5)  # fmt: skip
 _value("generation_eos_list", "generation", "end tokens of mixed types", "OptionError",
        eos_token_id=[1, "2", None])  # fmt: skip
-_value("generation_length_text", "generation", "a length that is a text", "runs",
+_value("generation_length_text", "generation", "a length that is a text, and unused", "runs",
        max_length="many")  # fmt: skip
 _value("generation_temperature_text", "generation", "a temperature that is a text", "OptionError",
        temperature="hot", do_sample=True)  # fmt: skip
+# As transformers: more than there are means all of them.
 _value("generation_top_k_huge", "generation", "the best 10^30 tokens", "runs",
        top_k=10**30, do_sample=True)  # fmt: skip
 _value("generation_beams", "generation", "10^9 beams", "OnnxgenError", num_beams=10**9)

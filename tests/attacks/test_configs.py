@@ -44,6 +44,12 @@ def test_hostile_config(
     assert caught.type is wanted or line["must"] == "OnnxgenError"
 
 
+def test_an_end_token_that_cannot_come_is_told(tmp_path: Path) -> None:
+    place = placed(CASES["generation_eos_beyond"], tmp_path / "model", "configs")
+    with pytest.warns(UserWarning, match=r"eos_token_id is \[50256\].*none of these ends"):
+        onnxgen.load(place).generate([1, 2, 3], max_new_tokens=3)
+
+
 @pytest.fixture
 def little_memory() -> Iterator[None]:
     """Little may be allocated within; a file that asks for gigabytes ends in another error."""
