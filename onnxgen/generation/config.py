@@ -268,7 +268,7 @@ def stop_ids(config: GenerationConfig) -> frozenset[int]:
     ids = config.eos_token_id
     if ids is None:
         return frozenset()
-    return frozenset([ids] if isinstance(ids, int) else ids)
+    return frozenset([ids] if isinstance(ids, int) else [i for i in ids if i is not None])
 
 
 # What a task gives when nothing says how long the answer may be; transformers' 20 counts as unset.
