@@ -48,3 +48,13 @@ def test_a_slope_is_that_of_the_last_two_thirds():
     growth, noise = stress.slope(leaking)
     assert growth == pytest.approx(20 / stress.EVERY, rel=0.05)
     assert growth - 3 * noise > 1.5
+
+
+def test_memory_in_use_is_seen_to_the_byte():
+    if stress.mallinfo() is None:
+        pytest.skip("another C library than glibc")
+    before = stress.used_kb()
+    kept = np.zeros(64_000, np.uint8)
+    assert stress.used_kb() - before == pytest.approx(64, abs=2)
+    del kept
+    assert stress.used_kb() - before == pytest.approx(0, abs=2)
