@@ -65,7 +65,7 @@ ENDS = ("whole", "whole", "cancel", "close", "error", "late")
 EVERY = 10  # generations, or loads, from one look at the resident set to the next
 Samples = list[tuple[float, float]]  # kB in use, kB resident
 COUNTED = (Memory, Binding, Decoder, Group, Encoded, Encoding, Scene, Request, Session)
-# So that malloc knows of Python's objects, and gives back to itself at once: glibc keeps seven freed
+# So that malloc knows of Python's objects, and takes back what is freed: glibc keeps seven freed
 # blocks of each size below 1 kB a thread, which count as given out. They are 200 kB, and while they
 # fill up, which takes thousands of generations, each seems to leave half a kB.
 EXACT = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
