@@ -1,4 +1,4 @@
-"""Mutants of a tiny model's files: each loads and generates, or ends in an error of onnxgen's.
+"""Mutants of tiny models' files: each loads and generates, or ends in an error of onnxgen's.
 
     python scripts/fuzz.py --mutants 5000 --seed 0 --kind all
 
@@ -37,8 +37,11 @@ KINDS = {
     ),
     "tokenizer": ("tokenizer.json",),
     "template": ("chat_template.jinja",),
+    "processor": ("preprocessor_config.json", "processor_config.json"),
 }
 SOURCES = ("genai-llama", "gpt2")  # small ones: a shared buffer, a growing cache
+SENSES = ("whisper", "vit-gpt2", "smolvlm", "qwen2-vl")  # those that have a processor
+PHOTO = ROOT / "fixtures/images/photo.jpg"
 SECONDS, MEMORY, BATCH = 10, 4 << 30, 250
 
 # ---------------------------------------------------------------- mutants
@@ -172,6 +175,7 @@ MUTATIONS: dict[str, tuple[Mutate, ...]] = {
     "config": (value, value, value, value, flip, cut),
     "tokenizer": (value, value, value, flip, cut, copy),
     "template": (word, word, word, flip, cut),
+    "processor": (value, value, value, value, flip, cut),
 }
 
 
@@ -189,15 +193,16 @@ class Mutant:
         """The mutant of ``seed``; ``kind`` "all" draws one."""
         draw = random.Random(f"{seed} {kind}")
         drawn = draw.choice(list(KINDS)) if kind == "all" else kind
-        source = ROOT / "fixtures/models" / draw.choice(SOURCES)
+        sources = SENSES if drawn == "processor" else SOURCES
+        source = ROOT / "fixtures/models" / draw.choice(sources)
         names = [name for name in KINDS[drawn] if (source / name).exists()]
         return cls(seed, source.name, drawn, draw.choice(names))
 
     def build(self, folder: Path) -> None:
         """Puts the model into ``folder``."""
-        for path in (ROOT / "fixtures/models" / self.source).iterdir():
-            if path.name != "expected.json":
-                shutil.copyfile(path, folder / path.name)
+        source = ROOT / "fixtures/models" / self.source
+        unread = shutil.ignore_patterns("expected.json", "images", "*.npz")
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=unread)
         draw = random.Random(f"{self.seed} {self.kind} {self.name}")
         data = (folder / self.name).read_bytes()
         for _ in range(draw.randint(1, 2)):
@@ -209,15 +214,34 @@ class Mutant:
 # ---------------------------------------------------------------- in the child
 
 
+def use(model: Any) -> None:
+    """One request of each sort that a model of its task takes."""
+    import numpy as np
+
+    from onnxgen.tasks.image_text_to_text import ImageTextToText
+    from onnxgen.tasks.image_to_text import ImageToText
+    from onnxgen.tasks.speech_to_text import SpeechToText
+
+    if isinstance(model, SpeechToText):
+        hum = np.sin(np.arange(8_000) / 10, dtype=np.float32)  # (T,)
+        model.generate({"array": hum, "sampling_rate": 16_000}, max_new_tokens=3)
+    elif isinstance(model, ImageToText):
+        model.generate(PHOTO, max_new_tokens=3)
+    elif isinstance(model, ImageTextToText):
+        prompt, keywords = model.about([PHOTO])
+        model.generate(prompt, max_new_tokens=3, **keywords)
+    else:
+        model.generate([1, 2, 3], max_new_tokens=3)
+        model.generate("ab", max_new_tokens=3)
+        model.generate([{"role": "user", "content": "ab"}], max_new_tokens=3)
+
+
 def attempt(folder: Path) -> str:
     """How one mutant ends: "runs", the class of our error, or what should not have come."""
     import onnxgen
 
     try:
-        model = onnxgen.load(folder, threads=1)
-        model.generate([1, 2, 3], max_new_tokens=3)
-        model.generate("ab", max_new_tokens=3)
-        model.generate([{"role": "user", "content": "ab"}], max_new_tokens=3)
+        use(onnxgen.load(folder, threads=1))
     except onnxgen.OnnxgenError as error:
         return type(error).__name__
     except BaseException as error:
@@ -230,7 +254,9 @@ def child(seeds: list[int], kind: str) -> None:
     """Runs the mutants of ``seeds``, one line for each; a timer ends one that hangs."""
     import warnings
 
-    import onnxgen.tasks.loading  # noqa: F401 - before the memory is short
+    import PIL.Image  # noqa: F401 - as the next one, before the memory is short
+
+    import onnxgen.tasks.loading  # noqa: F401
 
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -27,6 +27,15 @@ _TOP = 8_000.0  # Hz, the upper end of the last mel filter, whatever the sample 
 _FRAMES = 384  # of a block, which stays in a processor's cache
 _BAND = 8  # neighbouring filters that are applied together
 
+# Bounds on what a file may ask for, far beyond any model's; Whisper's largest has n_fft 400,
+# hop_length 160, feature_size 128 and 480,000 samples a window.
+_MOST_SIZE = 1 << 13  # N
+_MOST_BINS = 1 << 10  # M
+_MOST_WINDOW = 1 << 21  # samples
+_MOST_FEATURES = 1 << 16  # a second, M of each frame
+_MOST_OVERLAP = 16  # N over the hop: how often a sample is transformed
+_LOUDEST = 1_000.0  # of what fills up; full scale is 1
+
 
 def extractor(config: Mapping[str, Any]) -> "LogMel | RawWaveform":
     """The extractor that a preprocessor_config.json asks for.
@@ -66,11 +75,13 @@ class LogMel:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.sampling_rate = _whole(config, "sampling_rate", 16_000, most=1_000_000)
-        self.feature_size = _whole(config, "feature_size", 80, most=4_096)
+        self.feature_size = _whole(config, "feature_size", 80, most=_MOST_BINS)
         self.hop_length = _whole(config, "hop_length", 160, most=1 << 16)
-        size = _whole(config, "n_fft", 400, most=1 << 16, least=2)  # N
-        self.window_samples = self.sampling_rate * _whole(config, "chunk_length", 30, most=3_600)
+        size = _whole(config, "n_fft", 400, most=_MOST_SIZE, least=2)  # N
+        seconds = _whole(config, "chunk_length", 30, most=_MOST_WINDOW)
+        self.window_samples = self.sampling_rate * seconds
         self.window_frames = self.window_samples // self.hop_length
+        self._check_window(size, seconds)
         self._padding = _number(config, "padding_value", 0.0)
         self._dither = _number(config, "dither", 0.0)
         _refuse_left_padding(config)
@@ -131,6 +142,22 @@ class LogMel:
         window = np.zeros((len(features), self.window_frames), np.float32)
         window[:, : cut.shape[1]] = cut
         return window
+
+    def _check_window(self, size: int, seconds: int) -> None:
+        """ModelFileError for frames of ``size`` samples and windows that no memory is for."""
+        if self.window_samples > _MOST_WINDOW:
+            raise _nonsense("chunk_length", seconds, f"at most {_MOST_WINDOW} samples a window")
+        least = max(1, -(-size // _MOST_OVERLAP))
+        if not least <= self.hop_length <= self.window_samples:
+            raise _nonsense("hop_length", self.hop_length, f"{least} to {self.window_samples}")
+        features = self.feature_size * self.sampling_rate // self.hop_length
+        if features > _MOST_FEATURES:
+            raise _nonsense(
+                "hop_length",
+                self.hop_length,
+                f"at most {_MOST_FEATURES} features a second; with a feature_size of "
+                f"{self.feature_size} there are {features}",
+            )
 
     def _filled(self, samples: Floats) -> tuple[Floats, int]:
         """``samples`` (T,), filled up to a window, and how many of them decide the features."""
@@ -275,8 +302,9 @@ def _whole(config: Mapping[str, Any], name: str, default: int, *, most: int, lea
 
 def _number(config: Mapping[str, Any], name: str, default: float) -> float:
     value = config.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise _nonsense(name, value, "a number")
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if not real or not -_LOUDEST <= value <= _LOUDEST:
+        raise _nonsense(name, value, f"a number from {-_LOUDEST:g} to {_LOUDEST:g}")
     return float(value)
 
 
@@ -286,4 +314,4 @@ def _refuse_left_padding(config: Mapping[str, Any]) -> None:
 
 
 def _nonsense(name: str, value: Any, wanted: str) -> ModelFileError:
-    return ModelFileError(f"preprocessor_config.json: {name} is {value!r}", wanted=wanted)
+    return ModelFileError(f"preprocessor_config.json: {name} is {value!r}"[:200], wanted=wanted)

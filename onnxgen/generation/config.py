@@ -138,6 +138,8 @@ FLAGS = frozenset({
     "use_cache",
 })  # fmt: skip
 MOST_ROWS = 16_384
+MOST_ID = 1 << 31  # no tokenizer has as many
+_AN_ID = f"a token id from 0 to {MOST_ID - 1}"
 IDS = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id")
 
 
@@ -166,21 +168,32 @@ def merge(
     asked = {**(config.set_options() if config else {}), **keywords}
     # As lists, since an array can't be compared with one value.
     asked = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in asked.items()}
-    merged = {**DEFAULTS, **_of_file(file), **asked}
-    if asked.get("max_new_tokens") is not None and "max_length" not in asked:
-        merged.pop("max_length", None)
+    stated = {n: v for n, v in _of_file(file).items() if n not in asked}
+    if asked.get("max_new_tokens") is not None:
+        stated.pop("max_length", None)
+    try:
+        _check({**DEFAULTS, **stated})
+    except OptionError as error:
+        # Which of the two is not known here: the second counts where the first is missing.
+        raise OptionError(
+            f"the model's generation_config.json (or config.json): {error.found}",
+            error.wanted,
+            error.do or "correct the file, or give the option yourself",
+        ) from error
+    merged = {**DEFAULTS, **stated, **asked}
     _check(merged)
+    _check_together(merged)
     return GenerationConfig(**merged)
 
 
 def _of_file(file: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that the model's file sets; a negative id there means that there is none."""
+    """The options that the model's file sets; an id of -1 there means that there is none."""
     values = GenerationConfig.from_json(file).set_options()
     for name in IDS:
         ids = values.get(name)
         if isinstance(ids, list):
-            ids = values[name] = [i for i in ids if not (type(i) is int and i < 0)]
-        if ids == [] or (type(ids) is int and ids < 0):
+            ids = values[name] = [i for i in ids if not (type(i) is int and i == -1)]
+        if ids == [] or (type(ids) is int and ids == -1):
             del values[name]
     return values
 
@@ -223,9 +236,8 @@ def _check(values: Mapping[str, Any]) -> None:
     for name in IDS:
         ids = values.get(name)
         for token in ids if isinstance(ids, list | tuple | set | frozenset) else [ids]:
-            if token is not None and (type(token) is not int or token < 0):
-                raise OptionError(f"{name} is {ids!r}", wanted="a token id or a list of them")
-    _check_together(values)
+            if token is not None and (type(token) is not int or not 0 <= token < MOST_ID):
+                raise OptionError(f"{name} is {ids!r}"[:200], wanted=f"{_AN_ID} or a list of them")
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
@@ -256,7 +268,7 @@ def stop_ids(config: GenerationConfig) -> frozenset[int]:
     ids = config.eos_token_id
     if ids is None:
         return frozenset()
-    return frozenset([ids] if isinstance(ids, int) else ids)
+    return frozenset([ids] if isinstance(ids, int) else [i for i in ids if i is not None])
 
 
 # What a task gives when nothing says how long the answer may be; transformers' 20 counts as unset.

@@ -17,7 +17,7 @@ from onnx import ModelProto
 from onnxgen.graph.decoder import DecoderGraph, inspect
 from onnxgen.graph.proto import Graph, Port, port_of
 from onnxgen.graph.rewrites import Rewritten, rewrite
-from onnxgen.graph.rewrites.editing import Draft, Site
+from onnxgen.graph.rewrites.editing import Site
 from onnxgen.graph.rewrites.excerpt import excerpt
 from onnxgen.graph.rewrites.last_logits import INPUT as LOGITS_KEPT
 from onnxgen.runtime.session import EXTERNAL_FOLDER, PLAIN, Engine, Model, require_onnxruntime
@@ -70,7 +70,7 @@ def prepared(path: Path, engine: Engine = PLAIN, shares: bool = True) -> Path | 
     if found is None or found.draft.folder is None:
         return path
     try:
-        place = _difference(path, found)
+        place = _difference(found)
     except Exception:  # ONNX Runtime's own have no common base
         return path
     if place:
@@ -83,21 +83,20 @@ def prepared(path: Path, engine: Engine = PLAIN, shares: bool = True) -> Path | 
     return Model(path.name, proto, found.draft.folder, found.config, str(found))
 
 
-def _difference(path: Path, found: Rewritten) -> str:
-    """The first tensor at which the rewritten graph differs from the one of ``path``, "" if none.
+def _difference(found: Rewritten) -> str:
+    """The first tensor at which the rewritten graph differs from the one that came, "" if none.
 
     Raises whatever ONNX Runtime does where an excerpt does not run.
     """
     if not found.doubtful:
         return ""
-    before = Draft.load(path)
     bodies: dict[tuple[tuple[str, str], ...], list[Site]] = {}
     for sites in found.doubtful:
         for place in {site.body: None for site in sites}:
             within = [site for site in sites if site.body == place and found.draft.holds(site)]
             bodies.setdefault(place, []).extend(within[:CHECKED])
     for sites in filter(None, bodies.values()):
-        pair = excerpt(before, sites), excerpt(found.draft, sites)
+        pair = excerpt(found.before, sites), excerpt(found.draft, sites)
         if tensor := _compare(*pair, str(found.draft.folder)):
             return tensor
     return ""

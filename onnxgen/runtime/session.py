@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,7 @@ class Session:
             given = os.fspath(source)
         else:
             given = source.proto if isinstance(source, Model) else source
+        _spare_callers_arithmetic()
         with translated(f"{self.name} cannot be loaded", loading=True):
             self.ort = ort.InferenceSession(given, options, providers)
         self.ort.disable_fallback()  # a failing provider must not turn into a slow CPU run
@@ -199,6 +201,25 @@ class Session:
                 f"{self.name} failed while running: {reason_of(error)}",
                 do="if a node is named, the export may be defective; try another dtype or exporter",
             ) from error
+
+
+@cache
+def _spare_callers_arithmetic() -> None:
+    """Makes a session that leaves denormal numbers alone.
+
+    The first session of a process decides how the thread that makes it computes from then on, and
+    that thread is the caller's. The threads of later sessions flush denormals all the same.
+    """
+    from onnx import helper
+
+    value = helper.make_tensor_value_info("x", 1, [1])
+    node = helper.make_node("Identity", ["x"], ["y"])
+    made = helper.make_tensor_value_info("y", 1, [1])
+    graph = helper.make_graph([node], "first", [value], [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    require_onnxruntime().InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
 
 
 def parse_device(device: str) -> tuple[str, int]:

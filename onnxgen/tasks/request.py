@@ -62,6 +62,13 @@ class Request:
             min(options.new_tokens(config, len(p)), room(len(p))) for p in self._prompts
         ]
         self._stop_ids = options.stop_ids(config)
+        if self._stop_ids and min(self._stop_ids) >= model.vocab_size:
+            # Not refused: configs of small models often keep the default id of a large vocabulary.
+            warnings.warn(
+                f"eos_token_id is {sorted(self._stop_ids)}, and the model chooses among "
+                f"{model.vocab_size} tokens: none of these ends an answer",
+                stacklevel=4,
+            )
         self._criterion = self._criteria()
         self.beams, self.copies = config.num_beams or 1, config.num_return_sequences or 1
         self._sampler = self._new_sampler()

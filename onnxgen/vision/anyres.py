@@ -23,11 +23,14 @@ from onnxgen.vision.fields import FILE, Fields, of_class
 from onnxgen.vision.kinds import BICUBIC, CLIP_MEAN, CLIP_STD, defaults, square
 from onnxgen.vision.loading import MAX_PIXELS, check_limit
 from onnxgen.vision.pictures import (
+    MAX_TOKENS,
     PROCESSOR,
     Configs,
     Picture,
     Pictures,
     VisionProcessor,
+    check_tiles,
+    check_tokens,
     count,
     fill,
     image_fields,
@@ -97,7 +100,9 @@ class AnyRes(VisionProcessor):
         self._frame = tuple(int(mean * 255) for mean in triple(fields, "image_mean"))
         self._grids = _grids(fields, self.side)
         whole = section(configs, PROCESSOR)
-        tokens = count(whole.get("num_image_tokens"), f"{PROCESSOR}: num_image_tokens")
+        tokens = count(
+            whole.get("num_image_tokens"), f"{PROCESSOR}: num_image_tokens", most=MAX_TOKENS - 1
+        )
         self._across = math.isqrt(tokens)  # P
         self.tokens = tokens - (whole.get("vision_feature_select_strategy") == "default")
         self._most = _most_tiles(whole.get("vision_aspect_ratio", "anyres_max_9"))
@@ -122,9 +127,10 @@ class AnyRes(VisionProcessor):
                 pictures.append(Picture(self.tokens + 1, (1, 0, 0), size))
             else:
                 rows, columns = grid = best_grid(self._grids, *size)
-                tiles += [self._to_tile(image), *self._cut(image, grid)]
+                check_tiles(rows, columns)
                 height, width = self._map_size(size, grid)[1]
-                tokens = self.tokens + height * (width + 1)
+                tokens = check_tokens(self.tokens + height * (width + 1))
+                tiles += [self._to_tile(image), *self._cut(image, grid)]
                 pictures.append(Picture(tokens, (1, rows, columns), size))
         return Pictures({"pixel_values": levels.look_up(self._levels, tiles)}, tuple(pictures))
 
@@ -202,6 +208,7 @@ class AnyRes(VisionProcessor):
     def _squared(self, image: Image) -> Image:
         """``image`` framed to a square in the mean colour, then made a tile."""
         edge = max(image.size)
+        resizing.checked((edge, edge), image)
         framed = pillow().new("RGB", (edge, edge), self._frame)
         framed.paste(image, ((edge - image.width) // 2, (edge - image.height) // 2))
         return self._to_tile(framed) if self._resize else framed

@@ -17,11 +17,14 @@ from onnxgen.vision.fields import FILE, of_class
 from onnxgen.vision.kinds import BILINEAR, defaults, square
 from onnxgen.vision.loading import MAX_PIXELS, check_limit
 from onnxgen.vision.pictures import (
+    MAX_TOKENS,
     PROCESSOR,
     Configs,
     Picture,
     Pictures,
     VisionProcessor,
+    check_tiles,
+    check_tokens,
     count,
     fill,
     image_fields,
@@ -104,7 +107,9 @@ class PanAndScan(VisionProcessor):
             self._resample = resampling(fields)
         self._levels = levels.table(*numbers(fields))  # (3, 256)
         whole = section(configs, PROCESSOR)
-        self.tokens = count(whole.get("image_seq_length", 256), f"{PROCESSOR}: image_seq_length")
+        self.tokens = count(
+            whole.get("image_seq_length", 256), f"{PROCESSOR}: image_seq_length", most=MAX_TOKENS
+        )
         self.placeholder = token(configs, "boi_token", "<start_of_image>")
         image, end = (
             token(configs, "image_token", "<image_soft_token>"),
@@ -121,9 +126,10 @@ class PanAndScan(VisionProcessor):
         pictures = []
         for image in load_all(images, self._max_pixels):
             rows, columns = self._grid(image.height, image.width)
+            check_tiles(rows, columns)
             crops = _crops(image, rows, columns) if rows else []
             tiles += [self._resized(picture) for picture in (image, *crops)]
-            tokens = (1 + len(crops)) * self.tokens
+            tokens = check_tokens((1 + len(crops)) * self.tokens)
             pictures.append(Picture(tokens, (1, rows, columns), (image.height, image.width)))
         return Pictures({"pixel_values": levels.look_up(self._levels, tiles)}, tuple(pictures))
 

@@ -27,6 +27,7 @@ from onnxgen.vision.pictures import (
     Picture,
     Pictures,
     VisionProcessor,
+    check_tokens,
     count,
     fill,
     image_fields,
@@ -43,6 +44,7 @@ VIDEO = "video_preprocessor_config.json"
 _IMAGE_BOUNDS = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}
 _VIDEO_BOUNDS = {"shortest_edge": 28 * 28 * 128, "longest_edge": 28 * 28 * 768}
 _MOST_SLENDER = 200
+_MOST_LEAST = 1 << 24  # pixels that a small image is made larger to; Qwen's own most is 12,845,056
 
 
 def smart_size(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:
@@ -177,6 +179,11 @@ class _Steps:
         block = self.merge * self.patch
         size = frames[0].height, frames[0].width
         if self.do_resize:
+            if self.least > self.most:
+                raise ModelFileError(
+                    f"{FILE}: min_pixels is {self.least}, max_pixels {self.most}",
+                    wanted="min_pixels of no more than max_pixels",
+                )
             size = smart_size(*size, block, self.least, self.most)
             frames = [resizing.resize(frame, size, self.resample) for frame in frames]
         others = [frame for frame in frames if (frame.height, frame.width) != size]
@@ -185,6 +192,13 @@ class _Steps:
             raise ImageError(
                 f"a picture of {wrong.height} x {wrong.width}, and the file says not to resize",
                 wanted=f"one size, and sides that are multiples of {block}",
+            )
+        check_tokens(math.prod(size) // block**2)
+        if math.prod(size) * self.time > resizing.MAX_PIXELS:
+            raise ImageError(
+                f"{self.time} frames of {size[0]} x {size[1]}, which make one patch in time",
+                wanted=f"at most {resizing.MAX_PIXELS} pixels",
+                do=f"check the sizes in {FILE}, or give a smaller image",
             )
         return levels.look_up(self.levels, frames)
 
@@ -227,7 +241,7 @@ def _read(config: Mapping[str, Any], bounds: dict[str, int]) -> _Steps:
     return _Steps(
         do_resize=do_resize,
         resample=resampling(fields) if do_resize else 0,
-        least=count(least, f"{FILE}: min_pixels", least=0, most=2**40),
+        least=count(least, f"{FILE}: min_pixels", least=0, most=_MOST_LEAST),
         most=count(most, f"{FILE}: max_pixels", most=2**40),
         patch=patch,
         time=time,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Configs = Mapping[str, Any]  # the model's config files, parsed, by file name
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
+# Of one image or video, far beyond any model's: contexts end at about the first of them.
+MAX_TOKENS, MAX_TILES = 1 << 18, 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,27 @@ def token(configs: Configs, name: str, default: str) -> str:
     if not isinstance(value, str) or not value:
         raise ModelFileError(f"{file}: {name} is a {type(value).__name__}", "a token's text")
     return value
+
+
+def check_tokens(tokens: int) -> int:
+    """``tokens`` of an image, if a prompt may hold them; ImageError if they are too many."""
+    if tokens > MAX_TOKENS:
+        raise ImageError(
+            f"an image would stand for {tokens} tokens",
+            wanted=f"at most {MAX_TOKENS}",
+            do=f"check the sizes and lengths in {PREPROCESSOR} and {PROCESSOR}",
+        )
+    return tokens
+
+
+def check_tiles(rows: int, columns: int) -> None:
+    """ImageError where an image is to be cut into more tiles than any model takes."""
+    if rows * columns > MAX_TILES:
+        raise ImageError(
+            f"an image would be cut into {rows} x {columns} tiles",
+            wanted=f"at most {MAX_TILES}",
+            do=f"check the sizes in {PREPROCESSOR}",
+        )
 
 
 def load_all(images: Any, max_pixels: int) -> "list[Image]":

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxgen.errors import ImageError, ModelFileError
-from onnxgen.vision import florence
+from onnxgen.vision import florence, resizing
 from onnxgen.vision.loading import MAX_PIXELS
 from onnxgen.vision.pictures import (
+    MAX_TOKENS,
     PREPROCESSOR,
     PROCESSOR,
     Configs,
     Picture,
     Pictures,
     VisionProcessor,
+    check_tokens,
     count,
     fill,
     image_fields,
@@ -30,7 +32,6 @@ from onnxgen.vision.pictures import (
 )
 from onnxgen.vision.pillow import pillow
 from onnxgen.vision.processor import ImageProcessor
-from onnxgen.vision.resizing import MAX_PIXELS as LARGEST
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,7 +50,7 @@ class _Plain(VisionProcessor):
         """See :class:`VisionProcessor`; images that end with unlike sizes are an ImageError too."""
         loaded = load_all(images, self._max_pixels)
         pixel_values = self._processor([self._framed(image) for image in loaded])
-        tokens = self._tokens(pixel_values)
+        tokens = check_tokens(self._tokens(pixel_values))
         pictures = (Picture(tokens, size=(image.height, image.width)) for image in loaded)
         return Pictures({"pixel_values": pixel_values}, tuple(pictures))
 
@@ -186,7 +187,8 @@ class Florence(_Plain):
 
 def _stated_length(fields: Mapping[str, Any]) -> int:
     """The number of tokens of each image, which must be in the image processor's file."""
-    return count(fields.get("image_seq_length"), f"{PREPROCESSOR}: image_seq_length")
+    where = f"{PREPROCESSOR}: image_seq_length"
+    return count(fields.get("image_seq_length"), where, most=MAX_TOKENS)
 
 
 def _usual(configs: Configs, name: str, default: str) -> str:
@@ -220,7 +222,7 @@ def _geometry(configs: Configs) -> tuple[int, int]:
             f"vision_feature_select_strategy is {chosen!r}"[:200], wanted="default or full"
         )
     side = count(patch, f"{PROCESSOR}: patch_size", most=10_000)
-    extra = count(added, f"{PROCESSOR}: num_additional_image_tokens", least=0)
+    extra = count(added, f"{PROCESSOR}: num_additional_image_tokens", least=0, most=MAX_TOKENS)
     return side, extra - (chosen == "default")
 
 
@@ -238,12 +240,7 @@ def _background(fields: Mapping[str, Any]) -> tuple[int, ...]:
 def _squared(image: Image, colour: tuple[int, ...]) -> Image:
     """``image`` in the middle of a square as large as its longer side, else of ``colour``."""
     side = max(image.size)
-    if side * side > LARGEST:
-        raise ImageError(
-            f"a picture of {image.height} x {image.width} would become {side} x {side}",
-            wanted=f"at most {LARGEST} pixels",
-            do="give an image that is less narrow",
-        )
+    resizing.checked((side, side), image)
     square = pillow().new("RGB", (side, side), colour)
     square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
     result: Image = square

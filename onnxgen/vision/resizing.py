@@ -64,7 +64,7 @@ def resize(
     image: Image, size: tuple[int, int], resample: int, reducing_gap: float | None = None
 ) -> Image:
     """``image`` resized to ``size`` (H, W) with Pillow's filter number ``resample``."""
-    height, width = _checked(size, image)
+    height, width = checked(size, image)
     filtering = pillow().Resampling(resample)
     return image.resize((width, height), filtering, reducing_gap=reducing_gap)
 
@@ -98,7 +98,7 @@ def center_crop(image: Image, size: tuple[int, int]) -> Image:
 
     An odd row or column over is cut off at the end, an odd one missing is added at the start.
     """
-    height, width = _checked(size, image)
+    height, width = checked(size, image)
     top, left = (image.height - height) // 2, (image.width - width) // 2
     return image.crop((left, top, left + width, top + height))
 
@@ -109,7 +109,7 @@ def pad(image: Image, size: tuple[int, int]) -> Image:
     Raises:
         ImageError: the image is larger.
     """
-    height, width = _checked(size, image)
+    height, width = checked(size, image)
     if image.height > height or image.width > width:
         raise ImageError(
             f"a picture of {image.height} x {image.width} does not fit {height} x {width}",
@@ -132,8 +132,8 @@ def crop_margin(image: Image) -> Image:
     return image.crop((left, top, int(columns[-1]) + 1, int(rows[-1]) + 1))
 
 
-def _checked(size: tuple[int, int], image: Image) -> tuple[int, int]:
-    """``size`` (H, W) if a picture can have it."""
+def checked(size: tuple[int, int], image: Image) -> tuple[int, int]:
+    """``size`` (H, W) if ``image`` can get it; ImageError if it is empty or too large."""
     height, width = size
     if height < 1 or width < 1 or height * width > MAX_PIXELS:
         raise ImageError(

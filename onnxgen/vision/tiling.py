@@ -21,11 +21,14 @@ from onnxgen.vision.fields import FILE, of_class
 from onnxgen.vision.kinds import LANCZOS, defaults
 from onnxgen.vision.loading import MAX_PIXELS, check_limit
 from onnxgen.vision.pictures import (
+    MAX_TOKENS,
     PROCESSOR,
     Configs,
     Picture,
     Pictures,
     VisionProcessor,
+    check_tiles,
+    check_tokens,
     count,
     fill,
     image_fields,
@@ -97,7 +100,9 @@ class Tiling(VisionProcessor):
         self._resample = resampling(fields)
         self._levels = levels.table(*numbers(fields))  # (3, 256)
         whole = section(configs, PROCESSOR)
-        self.tokens = count(whole.get("image_seq_len", 169), f"{PROCESSOR}: image_seq_len")
+        self.tokens = count(
+            whole.get("image_seq_len", 169), f"{PROCESSOR}: image_seq_len", most=MAX_TOKENS
+        )
         self.placeholder = token(configs, "image_token", "<image>")
         self._around = token(configs, "fake_image_token", "<fake_token_around_image>")
         self._global = token(configs, "global_image_token", "<global-img>")
@@ -114,7 +119,8 @@ class Tiling(VisionProcessor):
             cut, rows, columns = self._cut(image)
             tiles += cut
             size = (image.height, image.width)
-            pictures.append(Picture(len(cut) * self.tokens, (1, rows, columns), size))
+            tokens = check_tokens(len(cut) * self.tokens)
+            pictures.append(Picture(tokens, (1, rows, columns), size))
         feeds = {
             "pixel_values": levels.look_up(self._levels, tiles),
             "pixel_attention_mask": np.ones((len(tiles), self.side, self.side), np.bool_),
@@ -148,6 +154,7 @@ class Tiling(VisionProcessor):
         if not self._split:
             return [resizing.resize(image, (side, side), self._resample)], 0, 0
         height, width = _whole_tiles(side, image.height, image.width)
+        check_tiles(height // side, width // side)
         image = resizing.resize(image, (height, width), self._resample)
         if (height, width) == (side, side):
             return [image], 0, 0

@@ -1,6 +1,7 @@
 """``onnxgen inspect`` and the facts behind it."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -216,7 +217,9 @@ def test_weights_are_counted_but_not_read(tmp_path):
     parts = list(folder.glob("model.onnx_data*"))
     expected = sum(part.stat().st_size for part in parts)
     for part in parts:
+        size = part.stat().st_size
         part.write_bytes(b"")
+        os.truncate(part, size)  # nothing but zeros
     (session,) = onnxgen.inspect(folder).sessions
     assert session.weights["float32"] == pytest.approx(expected, rel=0.01)
 

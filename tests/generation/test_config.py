@@ -125,3 +125,25 @@ def test_negative_ids_in_a_file_mean_none():
 def test_names_that_the_caller_knows_are_offered_too():
     with pytest.raises(OptionError, match="'logits_processor'"):
         merge({}, None, {"logits_processors": []}, ["logits_processor"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("eos_token_id", -5), ("eos_token_id", 2**40), ("eos_token_id", [1, "2"]),
+     ("max_length", "many"), ("num_beams", 10**9), ("do_sample", 1)],
+)  # fmt: skip
+def test_a_wrong_value_of_a_file_names_the_file_where_it_is_used(name, value):
+    with pytest.raises(OptionError, match=f"generation_config.json.*{name} is"):
+        merge({name: value}, None, {})
+    other = {"eos_token_id": 1, "max_length": 9, "num_beams": 2, "do_sample": True}[name]
+    assert getattr(merge({name: value}, None, {name: other}), name) == other
+
+
+def test_a_length_of_a_file_is_not_used_beside_a_number_of_new_tokens():
+    assert merge({"max_length": "many"}, None, {"max_new_tokens": 3}).max_length is None
+
+
+def test_an_own_wrong_value_names_no_file():
+    with pytest.raises(OptionError) as caught:
+        merge({"eos_token_id": 1}, None, {"eos_token_id": -5})
+    assert "json" not in str(caught.value)

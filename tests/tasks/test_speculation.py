@@ -90,7 +90,7 @@ WRONG = {
     "two who guess": (
         PROMPT, {"prompt_lookup_num_tokens": 3, "proposer": lambda ids: []}, "several who guess"
     ),
-    "no function": (PROMPT, {"proposer": 3}, "proposer is a int"),
+    "no function": (PROMPT, {"proposer": 3}, "proposer is or holds a int"),
     "no assistant": (PROMPT, {"assistant_model": "llama"}, "assistant_model is a str"),
     "no ids": (PROMPT, {"proposer": lambda ids: ["a"]}, "a proposer gave"),
 }  # fmt: skip

@@ -177,3 +177,23 @@ def test_features_of_other_shapes(features, extra):
 def test_broken_files(fields, error):
     with pytest.raises(error):
         anyres(**fields)
+
+
+def test_a_slender_image_of_several_gets_no_frame_of_gigabytes():
+    slender = np.zeros((1, 50_000, 3), np.uint8)  # framed: 2.5 * 10^9 pixels
+    with pytest.raises(ImageError, match="would become 50000 x 50000"):
+        anyres()([slender, PIXELS])
+
+
+def test_no_more_tiles_and_tokens_than_a_prompt_may_hold():
+    with pytest.raises(ImageError, match="40 x 40 tiles"):
+        anyres(image_grid_pinpoints=[[80, 80]])([PIXELS])
+    # 10 x 10 tiles of 2^16 tokens, half of the map cut off with the frame: 3 * 10^6 tokens.
+    with pytest.raises(ImageError, match="tokens"):
+        anyres(
+            tokens=1 << 16,
+            image_grid_pinpoints=[[20, 20]],
+            whole={"vision_aspect_ratio": "anyres_max_100"},
+        )([PIXELS])
+    with pytest.raises(ModelFileError, match="num_image_tokens"):
+        anyres(tokens=1 << 20)

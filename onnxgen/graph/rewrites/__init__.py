@@ -40,9 +40,10 @@ REWRITES = (
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A graph after its rewrites, and where each was made, by its name."""
+    """A graph after its rewrites, as it came, and where each was made, by its name."""
 
     draft: Draft
+    before: Draft
     sites: dict[str, list[Site]]
 
     def graph(self, path: Path) -> Graph:
@@ -93,11 +94,11 @@ def rewrite(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten 
 def _rewritten(draft: Draft, rounds: bool, shares: bool) -> Rewritten | None:
     if draft.folder is None or draft.model.functions:
         return None
-    sites = {}
+    before, sites = draft.copy(), {}
     for one in REWRITES:
         if (one.rounds and not rounds) or (one.shares and not shares):
             continue
         if found := one.apply(draft):
             sites[one.name] = found
             draft.settle()
-    return Rewritten(draft, sites) if sites else None
+    return Rewritten(draft, before, sites) if sites else None
