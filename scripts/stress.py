@@ -18,8 +18,9 @@ which may be 3 times the noise of the slope or 0.1 kB a generation, whichever is
 it is these bytes alone that are judged, against what bare sessions on the same files leave.
 
 Where runs are cancelled the bytes in use grow, and are printed but not judged: a run that ONNX
-Runtime is told to terminate leaves some of its own memory behind, as "terminated" shows without
-anything of ours. The resident set of a thousand generations does not show so little.
+Runtime is told to terminate leaves memory behind, as "terminated" looks for without anything of
+ours. The resident set may show it too: of a thousand generations in one thread, 101 cancelled, it
+grew by 0.38 kB each with a noise of 0.12, just over the bound, and by -0.10 where none was.
 
 The exit code is 1 where something judged did not come back.
 """
