@@ -17,10 +17,10 @@ which may be 3 times the noise of the slope or 0.1 kB a generation, whichever is
 "finished" the same of the bytes that malloc has given out, Python's objects among them. In "loads"
 it is these bytes alone that are judged, against what bare sessions on the same files leave.
 
-Where runs are cancelled the bytes in use grow, and are printed but not judged: a run that ONNX
-Runtime is told to terminate leaves memory behind, as "terminated" looks for without anything of
-ours. The resident set may show it too: of a thousand generations in one thread, 101 cancelled, it
-grew by 0.38 kB each with a noise of 0.12, just over the bound, and by -0.10 where none was.
+Where runs are cancelled the bytes in use may grow, and are printed but not judged. "terminated"
+looks for what ONNX Runtime alone leaves of such runs; a thousand showed +0.15 kB each, within the
+noise of 0.19. Known to end as not as before: "one" (resident +0.38 kB each, noise 0.12, where
+"finished" had -0.10) and "threads" (resident +7.3, noise 1.8; in use +0.2, noise 1.4).
 
 The exit code is 1 where something judged did not come back.
 """
