@@ -15,7 +15,8 @@ import onnxgen
 from onnxgen.errors import CancelledError, LogitsError, OptionError
 from onnxgen.runtime.session import Session
 from onnxgen.tasks.request import Request
-from scripts.stress import CallersError, live, model, tokens
+from scripts.stress import live
+from scripts.stress_jobs import CallersError, model, tokens
 from tests.fixture_models import FIXTURES
 
 # Every cache mode, states, no cache, an un-merged pair; what has encoders; what sees and hears.

@@ -11,7 +11,7 @@ import pytest
 
 from onnxgen.errors import CapacityError, LogitsError, OnnxgenError, OptionError, OutOfMemoryError
 from onnxgen.generation.config import FLAGS, MOST_ID, OPTIONS
-from scripts.stress import model, tokens
+from scripts.stress_jobs import model, tokens
 
 PROMPT = [5, 6, 7]
 V = 288  # llama's

@@ -19,7 +19,8 @@ import pytest
 import onnxgen
 from onnxgen.errors import OnnxgenError, OptionError, OutOfMemoryError
 from onnxgen.runtime import memory
-from scripts.stress import live, model
+from scripts.stress import live
+from scripts.stress_jobs import model
 from tests.fixture_models import FIXTURES
 
 ROOT = Path(__file__).resolve().parents[2]

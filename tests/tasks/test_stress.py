@@ -39,12 +39,35 @@ def test_what_stays_behind_is_seen():
     assert stress.State.now() == before
 
 
-def test_a_slope_is_that_of_the_last_two_thirds():
+def test_what_is_not_to_be_cancelled_is_not(capsys):
+    stress.generations(30, 1, seed=5, cancels=False)
+    assert "cancelled" not in capsys.readouterr().out
+
+
+def test_growth_is_that_of_the_last_two_thirds():
     rng = np.random.default_rng(0)
-    settled = [1000 + min(i, 30) * 50 + float(rng.normal(0, 5)) for i in range(90)]
-    growth, noise = stress.slope(settled)
-    assert abs(growth) < 3 * noise
-    leaking = [kb + 20 * i for i, kb in enumerate(settled)]
-    growth, noise = stress.slope(leaking)
-    assert growth == pytest.approx(20 / stress.EVERY, rel=0.05)
-    assert growth - 3 * noise > 1.5
+    done = list(range(0, 900, 10))
+    settled = [1000 + min(n, 300) * 5 + float(rng.normal(0, 5)) for n in done]
+    found = stress.growth(done, settled)
+    assert abs(found.each) < stress.flat(found.noise)
+    found = stress.growth(done, [kb + 2 * n for n, kb in zip(done, settled, strict=True)])
+    assert found.each == pytest.approx(2, rel=0.05)
+    assert found.each > stress.flat(found.noise)
+
+
+@pytest.mark.parametrize("bound", [None, stress.flat])
+def test_a_part_that_grows_is_as_before_only_where_that_is_not_judged(bound):
+    samples = [stress.Sample(n, 1000 + 2.0 * n, 5000) for n in range(0, 900, 10)]
+    sound, found = stress.part("grows", lambda: samples, bound, stress.flat)
+    assert sound == (bound is None)
+    assert found.each == pytest.approx(2)
+
+
+def test_memory_in_use_is_seen_to_the_byte():
+    if stress.mallinfo() is None:
+        pytest.skip("another C library than glibc")
+    before = stress.used_kb()
+    kept = np.zeros(64_000, np.uint8)
+    assert stress.used_kb() - before == pytest.approx(64, abs=2)
+    del kept
+    assert stress.used_kb() - before == pytest.approx(0, abs=2)

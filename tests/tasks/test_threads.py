@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 import onnxgen
-from scripts.stress import FIXTURES, KINDS, Job, jobs, model
+from scripts.stress_jobs import FIXTURES, KINDS, Job, jobs, model
 from tests.tasks.vision_language import told
 
 THREADS = 8
