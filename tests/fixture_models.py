@@ -19,6 +19,14 @@ from onnxgen.runtime.embeddings import Embedder
 from onnxgen.tasks.defaults import graph_config
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+# A model of each cache mode.
+MODES = {
+    "append": "models/llama",
+    "in_place": "models/genai-llama",
+    "grow": "models/gemma3_text",
+    "states": "models/genai-lfm2",
+    "none": "models/llama-nocache",
+}
 
 
 @dataclass(frozen=True)

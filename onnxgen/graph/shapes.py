@@ -46,6 +46,13 @@ class CacheSlot:
         """The shape for ``batch`` rows (B) and ``length`` cached tokens (P)."""
         return _shape(self.sizes, self.batch_axis, self.seq_axis, batch * self.batch_factor, length)
 
+    def room(self, capacity: int) -> int:
+        """Columns of a buffer in place for ``capacity`` tokens.
+
+        A cache that drops what leaves its window wants room for the window at least.
+        """
+        return self.fixed_length or max(capacity, (self.window or 0) * self.evicts)
+
     def row_bytes(self, length: int) -> int:
         """Bytes of one row with ``length`` cached tokens."""
         return prod(self.shape(1, length)) * ITEM_BYTES[self.dtype]

@@ -189,11 +189,7 @@ class InPlaceCache:
     def __init__(self, graph: DecoderGraph, device: Device, rows: int, capacity: int) -> None:
         self.graph, self.device, self.capacity = graph, device, capacity
         self.lengths: Ints = np.zeros(rows, np.int64)
-        # A cache that drops what leaves its window wants room for the window at least.
-        self._sizes = {
-            s.input: s.fixed_length or max(capacity, (s.window or 0) * s.evicts)
-            for s in graph.caches
-        }
+        self._sizes = {s.input: s.room(capacity) for s in graph.caches}
         self._buffers = self._new_buffers(rows)
         self._states = _Pair.of(graph.states, device, rows, 0)
         self._spare: dict[str, Memory] = {}  # where rows are permuted to, once they are

@@ -39,6 +39,11 @@ LOGITS_BYTES = 256 << 20
 PIECE = 512
 
 
+def fitting(rows: int, vocab_size: int) -> int:
+    """How many columns have logits (B,S,V) of at most so many bytes; 16 at least."""
+    return max(LOGITS_BYTES // (4 * rows * vocab_size), 16)
+
+
 class Group:
     """Rows that share a cache and a binding; ``rows`` (b,) are their places in the batch."""
 
@@ -197,7 +202,7 @@ class Group:
         if "keep" in self.graph.inputs and (lengths == lengths[0]).all():
             full = False  # only the last column's are made
         if full:
-            size = min(size, max(LOGITS_BYTES // (4 * len(self.rows) * self.vocab_size), 16))
+            size = min(size, fitting(len(self.rows), self.vocab_size))
         return size if new > size and self.model.extends else new
 
     def _pieces(self, tokens: Ints, lengths: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:

@@ -27,10 +27,7 @@ def estimate(graph: DecoderGraph, rows: int, capacity: int, prompt: int, chunk: 
     is 0. Several rows are copied where one of them leaves or beams change places.
     """
     copies = 1 if rows == 1 else 2
-    caches = sum(
-        slot.row_bytes(slot.fixed_length or max(capacity, (slot.window or 0) * slot.evicts))
-        for slot in graph.caches
-    )
+    caches = sum(slot.row_bytes(slot.room(capacity)) for slot in graph.caches)
     if graph.mode is not Mode.IN_PLACE:
         caches *= 2  # past and present
     states = 2 * sum(slot.row_bytes(0) for slot in graph.states)

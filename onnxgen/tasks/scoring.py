@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxgen.generation.softmax import normaliser
 from onnxgen.runtime.decoder import DecoderModel
-from onnxgen.runtime.group import LOGITS_BYTES
+from onnxgen.runtime.group import fitting
 from onnxgen.runtime.memory import enough
 
 
@@ -41,7 +41,7 @@ def score(model: DecoderModel, context: Sequence[int], continuation: Sequence[in
     """
     whole = [*context, *continuation]
     fed, first = whole[:-1], len(context)  # the last token is scored, not fed
-    size = max(LOGITS_BYTES // (4 * model.vocab_size), 16)
+    size = fitting(1, model.vocab_size)
     logprobs: list[float] = []
     with enough("score the text"), closing(model.start(len(fed))) as decoder:
         # Of the logits before the context's last token none is needed.

@@ -17,7 +17,7 @@ import onnxgen
 from onnxgen.errors import OnnxgenError, OptionError, TokenizerError
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.text.stream import TextStream
-from tests.fixture_models import FIXTURES, FixtureModel
+from tests.fixture_models import FIXTURES, MODES, FixtureModel
 from tests.text.goldens import TOKENIZERS, load
 
 MANY = int(os.environ.get("ONNXGEN_EXAMPLES", "0"))
@@ -193,14 +193,6 @@ def test_any_prompt_works_or_is_our_error(llama, prompt):
 
 
 # Batches.
-
-MODES = {
-    "append": "models/llama",
-    "in_place": "models/genai-llama",
-    "grow": "models/gemma3_text",
-    "states": "models/genai-lfm2",
-    "none": "models/llama-nocache",
-}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -6,14 +6,11 @@ import pytest
 import onnxgen
 from onnxgen.errors import CancelledError, LogitsError, OptionError
 from onnxgen.tasks.cache import Cache
+from tests import fixture_models
 from tests.fixture_models import FIXTURES, FixtureModel
 
 MODES = {
-    "append": "models/llama",
-    "in_place": "models/genai-llama",
-    "grow": "models/gemma3_text",
-    "states": "models/genai-lfm2",
-    "none": "models/llama-nocache",
+    **fixture_models.MODES,
     "pair": "models/llama-pair",
     "length": "handmade/gqa_mask_length",
 }
