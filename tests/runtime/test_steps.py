@@ -11,6 +11,7 @@ from onnxgen.generation.loop import Clock, Row, greedy, run
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.runtime import group as runtime
 from onnxgen.runtime.decoder import DecoderModel
+from onnxgen.runtime.group import Group
 from tests.fixture_models import FixtureModel, decode, found, padded
 
 FIXTURE_MODELS = found("handmade") + found("models")
@@ -209,6 +210,23 @@ def test_graphs_for_a_batch_of_one_run_row_by_row(name, tmp_path):
         tokens = tokens[picked] if step == 0 else tokens
         assert tokens.tolist() == [fixture.greedy[i][step] for i in picked]
         tokens = decoder.step(tokens[:, None], np.ones(3, np.int64)).argmax(-1)
+
+
+@pytest.mark.parametrize(("lengths", "columns"), [([20, 4], [20, 4]), ([20, 5], [20])], ids=str)
+def test_much_padding_is_not_run(lengths, columns, monkeypatch):
+    """8 and 7.5 columns of padding a row in place; alone or together the tokens are the same."""
+    model, ran = model_named("gqa_values").model(), []
+    forward = Group.forward
+
+    def record(self, tokens, *rest):
+        ran.append(tokens.shape[1])
+        return forward(self, tokens, *rest)
+
+    prompts = [list(range(4, 4 + length)) for length in lengths]
+    alone = [decode(model, [prompt], COUNT)[0] for prompt in prompts]
+    monkeypatch.setattr(Group, "forward", record)
+    assert decode(model, prompts, COUNT) == alone
+    assert [count for count in ran if count > 1] == columns
 
 
 @every_model
