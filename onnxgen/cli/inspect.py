@@ -151,6 +151,9 @@ def _graph(session: "Session") -> Rows:
     if session.rewrites:
         made = [f"{count} x {about}" for about, count in session.rewrites.items()]
         yield "rewritten", ", ".join(made)
+    for number, (about, reasons) in enumerate(session.not_rewritten.items()):
+        told = [f"{count} x {why}" if count > 1 else why for why, count in reasons.items()]
+        yield "" if number else "as it came", f"no {about}: {', '.join(told)}"
     for number, text in enumerate(_tensors(session.inputs)):
         yield "" if number else "inputs", text
     for number, text in enumerate(_tensors(session.outputs)):

@@ -67,7 +67,7 @@ def prepared(path: Path, engine: Engine = PLAIN, shares: bool = True) -> Path | 
     checked, because nothing tells which sizes it takes, is not used either.
     """
     found = rewrite(path, engine.rounds, shares) if engine.rewrites else None
-    if found is None or found.draft.folder is None:
+    if found is None or not found.sites or found.draft.folder is None:
         return path
     try:
         place = _difference(found)

@@ -73,6 +73,7 @@ class Session:
     """One of the graphs that run: who wrote it, its weights, what goes in and out.
 
     ``rewrites``: kind -> at how many places the graph is rewritten in memory before it runs.
+    ``not_rewritten``: kind -> reason -> how many places stay as they came for that.
     """
 
     role: str
@@ -83,6 +84,7 @@ class Session:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     rewrites: Mapping[str, int]
+    not_rewritten: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,9 @@ def inspect(
     config = GenerationConfig.from_json(generation_defaults(files))
     graphs = {role: Graph.load(path) for role, path in files.graphs.items()}
     rewritten = _rewritten(graphs) if rewrites else {}
-    running = {role: found.graph(graphs[role].path) for role, found in rewritten.items()}
+    running = {
+        role: found.graph(graphs[role].path) for role, found in rewritten.items() if found.sites
+    }
     decoder, refusal = _facts(files, graphs | running)
     return Inspection(
         source=files.source,
@@ -285,6 +289,7 @@ def _session(
         inputs=tuple(_tensor(port, role_of) for port in graph.inputs.values()),
         outputs=tuple(_tensor(port, role_of) for port in graph.outputs.values()),
         rewrites=rewritten.counts if rewritten else {},
+        not_rewritten=rewritten.left if rewritten else {},
     )
 
 

@@ -152,6 +152,7 @@ def test_the_report_of_a_whole_model(capsys):
     out = capsys.readouterr().out
     assert "append: Concat appends to the cache" in out
     assert "rewritten" not in out
+    assert "as it came" not in rows
     assert rows["rows"].startswith("any number, unequal lengths together: ")
     assert rows["by config"] == str(config["max_position_embeddings"])
     assert rows["exporter"].startswith("pytorch ")
@@ -254,3 +255,13 @@ print("onnxruntime" in sys.modules, file=sys.stderr)
 sys.exit(code)
 """)
     assert (code, err) == (0, "False\n")
+
+
+def test_why_a_graph_is_not_rewritten(capsys):
+    assert main(["inspect", str(FIXTURES / "models" / "opt")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    reason = "what is added to the scores is more than a mask"
+    assert f"  as it came   no attention to GroupQueryAttention: {reason}" in lines
+    assert main(["inspect", str(FIXTURES / "models" / "opt"), "--json"]) == 0
+    (session,) = json.loads(capsys.readouterr().out)["sessions"]
+    assert session["not_rewritten"] == {"attention to GroupQueryAttention": {reason: 1}}

@@ -1,6 +1,7 @@
 """Edits of a graph in memory that make it run faster and change no result beyond rounding."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +41,15 @@ REWRITES = (
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A graph after its rewrites, as it came, and where each was made, by its name."""
+    """A graph after its rewrites, as it came, and where each was made, by its name.
+
+    ``left``: what was not rewritten, for people -> why, each reason with how often it holds.
+    """
 
     draft: Draft
     before: Draft
     sites: dict[str, list[Site]]
+    left: dict[str, dict[str, int]]
 
     def graph(self, path: Path) -> Graph:
         """The graph as it runs; ``path`` is where it came from."""
@@ -72,13 +77,13 @@ class Rewritten:
 
 
 def rewrite(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten | None:
-    """The graph of ``path`` with all rewrites that fit it; None where none does.
+    """The graph of ``path`` with all rewrites that fit it.
 
     ``rounds``: also those that compute with activations of 8 bits. ``shares``: also those that
     make the cache a shared buffer, which the second graph of an un-merged pair cannot have.
 
-    A graph that a rewrite trips over is not rewritten either, with a warning: that it is broken is
-    for those to say who read its facts, or for ONNX Runtime.
+    A graph that a rewrite trips over is None, with a warning: that it is broken is for those to say
+    who read its facts, or for ONNX Runtime.
     """
     draft = Draft.load(path)
     try:
@@ -91,14 +96,19 @@ def rewrite(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten 
         return None
 
 
-def _rewritten(draft: Draft, rounds: bool, shares: bool) -> Rewritten | None:
-    if draft.folder is None or draft.model.functions:
-        return None
-    before, sites = draft.copy(), {}
+def _rewritten(draft: Draft, rounds: bool, shares: bool) -> Rewritten:
+    reason = "its data lies in another folder" if draft.folder is None else ""
+    if reason or draft.model.functions:
+        left = {"all": {reason or "it has functions of its own": 1}}
+        return Rewritten(draft, draft, {}, left)
+    before, sites, left = draft.copy(), {}, {}
     for one in REWRITES:
         if (one.rounds and not rounds) or (one.shares and not shares):
             continue
         if found := one.apply(draft):
             sites[one.name] = found
             draft.settle()
-    return Rewritten(draft, before, sites) if sites else None
+        if draft.left:
+            left[one.about] = dict(Counter(draft.left))
+            draft.left.clear()
+    return Rewritten(draft, before, sites, left)

@@ -15,10 +15,11 @@ from onnx import NodeProto, helper
 
 from onnxgen.graph.lengths import sources
 from onnxgen.graph.proto import Scope, attributes
-from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site
+from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site, UnfitError
 from onnxgen.graph.rewrites.reshapes import elements, is_number
 
 SPLIT, SPLIT_KEY, SWAP = [0, 2, 1, 3], [0, 2, 3, 1], [0, 1, 3, 2]  # permutations of axes
+_OTHERWISE = "attention weights are used for more than a product with values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,14 @@ def fuse(draft: Draft) -> list[Site]:
     Not in graphs of half precision: sums in another order are other numbers there, and on the CPU,
     where they run in single precision between casts, nothing is gained.
     """
-    if draft.half:
-        return []
-    cores = [core for scope, node in draft.scope.nodes("Softmax") if (core := _core(scope, node))]
+    cores = []
+    for scope, node in draft.scope.nodes("Softmax"):
+        try:
+            if draft.half:
+                raise UnfitError("weights of half precision round otherwise in another order")
+            cores.append(_core(scope, node))
+        except UnfitError as reason:
+            draft.leave(reason)
     for core in cores:
         inputs = [core.query, core.key, core.value, "", "", core.bias]
         node = helper.make_node(
@@ -61,18 +67,18 @@ def fuse(draft: Draft) -> list[Site]:
     return [Site.of(core.scope, core.end) for core in cores]
 
 
-def _core(scope: Scope, softmax: NodeProto) -> Core | None:
-    """The attention around ``softmax``, if all of it is as it should be."""
+def _core(scope: Scope, softmax: NodeProto) -> Core:
+    """The attention around ``softmax``; UnfitError if something of it is otherwise."""
     if attributes(softmax).get("axis", -1) not in (-1, 3):
-        return None
+        raise UnfitError("a softmax over another axis than the last")
     end, value, guarded = after_softmax(scope, softmax)
     scores, bias, scale = scores_of(scope, softmax.input[0])
-    if end is None or scores is None or (bias and guarded and _masks_rows(scope, bias)):
-        return None
+    if bias and guarded and _masks_rows(scope, bias):
+        raise UnfitError("a query that attends to nothing gives 0, the operator a mean")
     query, factor = scaled(scope, scores.input[0])
     key, other = scaled(scope, scores.input[1])
     if (packed := unsplit(scope, query, SPLIT)) is None:
-        return None
+        raise UnfitError("queries change after their heads were split")
     flat_key, flat_value = unsplit(scope, key, SPLIT_KEY), unsplit(scope, value, SPLIT)
     swapped = made_here(scope, key, "Transpose")
     if flat_key and flat_value:
@@ -84,16 +90,16 @@ def _core(scope: Scope, softmax: NodeProto) -> Core | None:
         alike, heads = heads_of(scope, value), heads_of(scope, swapped.input[0])
         query_heads = heads_of(scope, query)
         if query_heads is not None and query_heads != heads:
-            return None
+            raise UnfitError("queries have other heads than keys")
     else:
-        return None
+        raise UnfitError("keys or values change after their heads were split")
     if heads is None or heads != alike:
-        return None
+        raise UnfitError("nothing tells how many heads the keys have")
     whole = scale * factor * other
     return Core(scope, end, packed, *pair, split, bias, whole, heads)
 
 
-def after_softmax(scope: Scope, softmax: NodeProto) -> tuple[NodeProto | None, str, bool]:
+def after_softmax(scope: Scope, softmax: NodeProto) -> tuple[NodeProto, str, bool]:
     """The node that joins the heads again, the values, and whether NaN became 0 in between."""
     probabilities, guarded = softmax.output[0], False
     readers = [use.node for use in scope.uses(probabilities)]
@@ -101,21 +107,21 @@ def after_softmax(scope: Scope, softmax: NodeProto) -> tuple[NodeProto | None, s
         guard = next(node for node in readers if node.op_type == "Where")
         zero = scope.value(guard.input[1])
         if zero is None or zero.any() or guard.input[2] != probabilities:
-            return None, "", False
+            raise UnfitError(_OTHERWISE)
         probabilities, guarded = guard.output[0], True
     product = _only_reader(scope, probabilities, "MatMul")
-    if product is None or product.input[0] != probabilities:
-        return None, "", False
+    if product.input[0] != probabilities:
+        raise UnfitError(_OTHERWISE)
     joined = _only_reader(scope, product.output[0], "Transpose")
-    if joined is None or attributes(joined).get("perm") != SPLIT:
-        return None, "", False
+    if attributes(joined).get("perm") != SPLIT:
+        raise UnfitError("heads are not joined behind the values")
     end = _only_reader(scope, joined.output[0], "Reshape")
-    if end is not None and len(elements(scope, end.input[1]) or ()) != 3:
-        end = None
+    if len(elements(scope, end.input[1]) or ()) != 3:
+        raise UnfitError("heads are not joined behind the values")
     return end, product.input[1], guarded
 
 
-def scores_of(scope: Scope, name: str) -> tuple[NodeProto | None, str, float]:
+def scores_of(scope: Scope, name: str) -> tuple[NodeProto, str, float]:
     """The product of queries and keys, what is added to it, and what it is multiplied with."""
     bias = ""
     added = made_here(scope, name, "Add")
@@ -123,10 +129,13 @@ def scores_of(scope: Scope, name: str) -> tuple[NodeProto | None, str, float]:
         first, second = added.input
         products = [made_here(scope, scaled(scope, side)[0], "MatMul") for side in (first, second)]
         if (products[0] is None) == (products[1] is None):
-            return None, "", 1.0
+            raise UnfitError("scores are not a product and what is added to it")
         name, bias = (first, second) if products[0] is not None else (second, first)
     name, scale = scaled(scope, name)
-    return made_here(scope, name, "MatMul"), bias, scale
+    product = made_here(scope, name, "MatMul")
+    if product is None:
+        raise UnfitError("scores are not a product and what is added to it")
+    return product, bias, scale
 
 
 def scaled(scope: Scope, name: str) -> tuple[str, float]:
@@ -221,9 +230,9 @@ def made_here(scope: Scope, name: str, op_type: str) -> NodeProto | None:
     return made[1]
 
 
-def _only_reader(scope: Scope, name: str, op_type: str) -> NodeProto | None:
-    """The one node that reads ``name``, if it is of this operator; outputs are read by callers."""
+def _only_reader(scope: Scope, name: str, op_type: str) -> NodeProto:
+    """The one node that reads ``name`` and is of this operator; outputs are read by callers."""
     readers = [use.node for use in scope.uses(name)]
     if len(readers) != 1 or readers[0].op_type != op_type or name in scope.outputs:
-        return None
+        raise UnfitError(_OTHERWISE)
     return readers[0]

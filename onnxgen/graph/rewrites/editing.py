@@ -28,6 +28,10 @@ MICROSOFT = "com.microsoft"
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
+class UnfitError(Exception):
+    """A pattern that a rewrite looks for is not there; the message says what is, for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where a graph was edited: the tensor ``output`` in a body, found by the ``If`` and branch
@@ -56,11 +60,13 @@ class Draft:
         model: the proto, edited in place.
         folder: where its external data lies; None if no rewritten model could find that.
         scope: the main graph's net, as of the last :meth:`settle`.
+        left: why a rewrite left places as they came, one reason for each of them.
     """
 
     def __init__(self, model: ModelProto, folder: Path | None) -> None:
         self.model, self.folder = model, folder
         self.scope = Scope(model.graph)
+        self.left: list[str] = []
         self._names = 0
         self._replaced: dict[int, list[NodeProto]] = {}  # the scope keeps the nodes alive
         self._first: list[NodeProto] = []
@@ -90,6 +96,11 @@ class Draft:
     def adopt(self, other: "Draft") -> None:
         """Becomes what ``other`` is."""
         self.model, self.scope, self._names = other.model, other.scope, other._names
+
+    def leave(self, reason: object) -> list[Site]:
+        """Says that a place stays as it came, and why: nowhere is edited."""
+        self.left.append(str(reason))
+        return []
 
     def replace(self, node: NodeProto, nodes: Iterable[NodeProto]) -> None:
         """Has ``nodes`` take the place of ``node``, whose outputs they make under its names."""

@@ -26,7 +26,7 @@ from onnxgen.graph.rewrites.attention import (
     scores_of,
     unsplit,
 )
-from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site
+from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site, UnfitError
 
 _COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Trilu"})
 _HIDDEN = -1e4  # what is added to the score of a hidden key is this at most
@@ -52,23 +52,25 @@ class _Layer:
 def share(draft: Draft) -> list[Site]:
     """Replaces all attentions by ``GroupQueryAttention``; where, nowhere if one does not fit."""
     root = draft.scope
-    if draft.scope.children or draft.half:
-        return []
     softmaxes = [node for _, node in root.nodes("Softmax")]
-    layers = [layer for node in softmaxes if (layer := _layer(root, node)) is not None]
-    masks = {layer.mask for layer in layers}
-    if not layers or len(layers) < len(softmaxes) or len(masks) > 1:
+    if not softmaxes or not any("past" in port.name for port in root.graph.input):
         return []
-    padding = _padding(root, masks.pop())
+    if root.children:
+        return draft.leave("the graph has branches")
+    if draft.half:
+        return draft.leave("weights of half precision round otherwise in another order")
+    try:
+        layers = [_layer(root, node) for node in softmaxes]
+        padding = _padding(root, {layer.mask for layer in layers})
+    except UnfitError as reason:
+        return draft.leave(reason)
     pasts = {name for layer in layers for join in layer.joins for name in join.input[:1]}
-    if padding is None:
-        return []
     before = draft.copy()
     _rewrite(draft, layers, padding)
     uses = {use.node.op_type for name in pasts for use in draft.scope.uses(name)}
-    if uses != {"GroupQueryAttention"}:  # positions come from the cache's length
+    if uses != {"GroupQueryAttention"}:
         draft.adopt(before)
-        return []
+        return draft.leave("positions come from the length of the cache")
     return [Site.of(draft.scope, node) for _, node in draft.scope.nodes("GroupQueryAttention")]
 
 
@@ -133,35 +135,32 @@ def _lengths(draft: Draft, padding: str) -> tuple[str, str]:
     return names["last32"], names["total32"]
 
 
-def _layer(scope: Scope, softmax: NodeProto) -> _Layer | None:
-    """The attention around ``softmax`` with its caches, if all of it is as it should be."""
+def _layer(scope: Scope, softmax: NodeProto) -> _Layer:
+    """The attention around ``softmax`` with its caches; UnfitError if something of it is otherwise."""
     end, value, _ = after_softmax(scope, softmax)
     scores, bias, scale = scores_of(scope, softmax.input[0])
-    if end is None or scores is None or not bias:
-        return None
+    if not bias:
+        raise UnfitError("scores have no mask")
     query, factor = scaled(scope, scores.input[0])
     key, other = scaled(scope, scores.input[1])
     swapped = made_here(scope, key, "Transpose")
     if swapped is None or attributes(swapped).get("perm") != SWAP:
-        return None
-    joins = [_join(scope, name) for name in (swapped.input[0], value)]
+        raise UnfitError("keys are turned before they are cached")
+    joins = (_join(scope, swapped.input[0]), _join(scope, value))
     mask = _hiding(scope, bias)
-    if joins[0] is None or joins[1] is None or mask is None:
-        return None
-    dims = [_dims(scope, join.input[0]) for join in joins if join is not None]
-    if dims[0] is None or dims[0] != dims[1]:
-        return None
+    dims = [_dims(scope, join.input[0]) for join in joins]
+    if dims[0] != dims[1]:
+        raise UnfitError("keys and values differ in size")
     groups, size = dims[0]
     heads = _heads(scope, query, end, size)
-    if heads is None or heads % groups:
-        return None
-    pair = (joins[0], joins[1])
-    new_key, new_value = (join.input[1] for join in pair)
+    if heads % groups:
+        raise UnfitError(f"{heads} heads of queries for {groups} of keys")
+    new_key, new_value = (join.input[1] for join in joins)
     whole = scale * factor * other
-    return _Layer(end, query, new_key, new_value, pair, mask, whole, heads, groups, size)
+    return _Layer(end, query, new_key, new_value, joins, mask, whole, heads, groups, size)
 
 
-def _join(scope: Scope, name: str) -> NodeProto | None:
+def _join(scope: Scope, name: str) -> NodeProto:
     """The ``Concat`` of a cache and new rows behind ``name``, its heads repeated or not."""
     repeated = made_here(scope, name, "Reshape")
     if repeated is not None:
@@ -169,42 +168,48 @@ def _join(scope: Scope, name: str) -> NodeProto | None:
         raised = made_here(scope, spread.input[0], "Unsqueeze") if spread is not None else None
         axes = scope.value(raised.input[1]) if raised is not None else None
         if raised is None or axes is None or axes.tolist() != [2]:
-            return None
+            raise UnfitError("keys or values change between the cache and the product")
         name = raised.input[0]
     join = made_here(scope, name, "Concat")
     if join is None or len(join.input) != 2 or attributes(join).get("axis") not in (-2, 2):
-        return None
-    return join if join.output[0] in scope.outputs else None
+        raise UnfitError("keys or values change between the cache and the product")
+    if join.output[0] not in scope.outputs:
+        raise UnfitError("what is attended to is not what is cached")
+    return join
 
 
-def _hiding(scope: Scope, bias: str) -> str | None:
-    """The boolean tensor that says which keys ``bias`` shows; None for a bias of another kind."""
+def _hiding(scope: Scope, bias: str) -> str:
+    """The boolean tensor that says which keys ``bias`` shows; UnfitError for a bias of another kind."""
     chosen = made_here(scope, bias, "Where")
     values = [scope.value(name) for name in chosen.input[1:]] if chosen is not None else []
     if chosen is None or any(value is None or value.size != 1 for value in values):
-        return None
+        raise UnfitError("what is added to the scores is more than a mask")
     shown, hidden = (float(value.reshape(-1)[0]) for value in values if value is not None)
     if shown != 0 or hidden > _HIDDEN:
-        return None
+        raise UnfitError("what is added to the scores is more than a mask")
     mask: str = chosen.input[0]
     cut = made_here(scope, mask, "Slice")
     if cut is not None:  # to the length of the keys, which the mask has anyway
         start, axes = scope.value(cut.input[1]), scope.value(cut.input[3])
         plain = start is not None and axes is not None and not start.any()
         if not plain or axes is None or axes.tolist() not in ([3], [-1]):
-            return None
+            raise UnfitError("the mask is cut out of a larger one")
         mask = cut.input[0]
     return mask
 
 
-def _padding(scope: Scope, mask: str) -> str | None:
-    """The input (B,T) whose values ``mask`` takes in beside causality; None if there is more."""
-    found = sources(scope, mask)
-    values = {name for how, name in found if how == "value"}
-    if len(values) != 1 or not _is_causal(scope, mask):
-        return None
-    name = values.pop()
-    return name if len(scope.input_dims(name) or ()) == 2 else None
+def _padding(scope: Scope, masks: set[str]) -> str:
+    """The input (B,T) whose values the mask takes in beside causality; UnfitError if there is more."""
+    if len(masks) > 1:
+        raise UnfitError("layers differ in their masks")
+    (mask,) = masks
+    values = {name for how, name in sources(scope, mask) if how == "value"}
+    if not _is_causal(scope, mask):
+        raise UnfitError("the mask hides more than padding and what comes later")
+    padding = [name for name in values if len(scope.input_dims(name) or ()) == 2]
+    if len(values) != 1 or not padding:
+        raise UnfitError("the mask comes from other inputs than a mask of padding")
+    return padding[0]
 
 
 def _is_causal(scope: Scope, mask: str) -> bool:
@@ -222,7 +227,7 @@ def _is_causal(scope: Scope, mask: str) -> bool:
     return len(compared) == 1
 
 
-def _heads(scope: Scope, query: str, end: NodeProto, size: int) -> int | None:
+def _heads(scope: Scope, query: str, end: NodeProto, size: int) -> int:
     """How many heads of ``size`` the queries have: by the product behind, or where they split."""
     readers = [use.node for use in scope.uses(end.output[0])]
     products = [node for node in readers if node.op_type in {"MatMul", "Gemm"}]
@@ -237,14 +242,15 @@ def _heads(scope: Scope, query: str, end: NodeProto, size: int) -> int | None:
         made = scope.maker(query)
         computed = [name for name in made[1].input if scope.dims(name) is None] if made else []
         if not computed:
-            return None
+            break
         query = computed[0]
-    return None
+    raise UnfitError("nothing tells how many heads the queries have")
 
 
-def _dims(scope: Scope, past: str) -> tuple[int, int] | None:
-    """The heads and head size of a cache input (B,K,P,D), None where they are not static."""
+def _dims(scope: Scope, past: str) -> tuple[int, int]:
+    """The heads and head size of a cache input (B,K,P,D)."""
     dims = scope.input_dims(past) or ()
-    if len(dims) != 4 or not isinstance(dims[1], int) or not isinstance(dims[3], int):
-        return None
-    return (dims[1], dims[3]) if dims[1] and dims[3] else None
+    heads, size = (dims[1], dims[3]) if len(dims) == 4 else (None, None)
+    if isinstance(heads, int) and isinstance(size, int) and heads and size:
+        return heads, size
+    raise UnfitError("a cache's heads or their size are not written down")

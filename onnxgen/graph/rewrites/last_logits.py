@@ -24,15 +24,17 @@ def keep_last(draft: Draft) -> list[Site]:
     ports = {port.name for port in scope.graph.input}
     named = [port for port in scope.graph.output if port.name == "logits"]
     caches = any("past" in name for name in ports)
-    if scope.children or not named or not caches or any("logits_to_keep" in n for n in ports):
+    if not named or not caches or any("logits_to_keep" in n for n in ports):
         return []
+    if scope.children:
+        return draft.leave("the graph has branches")
     (logits,) = named
     dims = logits.type.tensor_type.shape.dim
     if len(dims) != 3 or dims[1].dim_value:  # of one column already
         return []
     head = _head(scope, logits.name)
     if head is None or scope.dims(head.input[0]) is not None:
-        return []
+        return draft.leave("logits are not a product with a table of the vocabulary")
     kept, start, negative = (draft.name(about) for about in ("kept", "start", "negative"))
     end, axis, single = (
         draft.constant(scope, about, np.array([value], np.int64))
