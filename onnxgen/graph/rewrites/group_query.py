@@ -136,7 +136,7 @@ def _lengths(draft: Draft, padding: str) -> tuple[str, str]:
 
 
 def _layer(scope: Scope, softmax: NodeProto) -> _Layer:
-    """The attention around ``softmax`` with its caches; UnfitError if something of it is otherwise."""
+    """The attention around ``softmax`` with its caches; UnfitError if it is otherwise."""
     end, value, _ = after_softmax(scope, softmax)
     scores, bias, scale = scores_of(scope, softmax.input[0])
     if not bias:
@@ -179,7 +179,7 @@ def _join(scope: Scope, name: str) -> NodeProto:
 
 
 def _hiding(scope: Scope, bias: str) -> str:
-    """The boolean tensor that says which keys ``bias`` shows; UnfitError for a bias of another kind."""
+    """The boolean tensor that says which keys ``bias`` shows; UnfitError for other biases."""
     chosen = made_here(scope, bias, "Where")
     values = [scope.value(name) for name in chosen.input[1:]] if chosen is not None else []
     if chosen is None or any(value is None or value.size != 1 for value in values):
@@ -199,7 +199,7 @@ def _hiding(scope: Scope, bias: str) -> str:
 
 
 def _padding(scope: Scope, masks: set[str]) -> str:
-    """The input (B,T) whose values the mask takes in beside causality; UnfitError if there is more."""
+    """The input (B,T) whose values the mask takes in; UnfitError if it is more than causal."""
     if len(masks) > 1:
         raise UnfitError("layers differ in their masks")
     (mask,) = masks
