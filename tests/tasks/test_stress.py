@@ -49,18 +49,17 @@ def test_growth_is_that_of_the_last_two_thirds():
     done = list(range(0, 900, 10))
     settled = [1000 + min(n, 300) * 5 + float(rng.normal(0, 5)) for n in done]
     found = stress.growth(done, settled)
-    assert abs(found.each) < stress.flat(found.noise)
+    assert abs(found.each) < stress.most(found.noise)
     found = stress.growth(done, [kb + 2 * n for n, kb in zip(done, settled, strict=True)])
     assert found.each == pytest.approx(2, rel=0.05)
-    assert found.each > stress.flat(found.noise)
+    assert found.each > stress.most(found.noise)
 
 
-@pytest.mark.parametrize("bound", [None, stress.flat])
-def test_a_part_that_grows_is_as_before_only_where_that_is_not_judged(bound):
-    samples = [stress.Sample(n, 1000 + 2.0 * n, 5000) for n in range(0, 900, 10)]
-    sound, found = stress.part("grows", lambda: samples, bound, stress.flat)
-    assert sound == (bound is None)
-    assert found.each == pytest.approx(2)
+@pytest.mark.parametrize("grows", ["used", "resident", None])
+def test_a_part_is_as_before_where_neither_memory_grows(grows):
+    used, resident = (2.0 * (grows == name) for name in ("used", "resident"))
+    samples = [stress.Sample(n, 1000 + used * n, 5000 + resident * n) for n in range(0, 900, 10)]
+    assert stress.part("a part", lambda: samples) == (grows is None)
 
 
 def test_memory_in_use_is_seen_to_the_byte():
