@@ -16,12 +16,14 @@ has given out, Python's objects among them, and how the resident set does. Eithe
 noise of its slope or 0.1 kB each, whichever is more.
 
 Four things grow with use, but only up to a bound, which looks like a slope while it lasts. They are
-kept out, the first three by the environment EXACT. What 1,000 generations showed with and without:
+kept out, the second and third by the environment EXACT. What 1,000 generations showed with and
+without them:
 
-- ONNX Runtime's telemetry notes each run that fails or is terminated, and holds up to 0.5 MB of
-  notes before it writes them to a file. 800 bare runs that are terminated show a saw: 3.3 kB each,
-  and a fall after some 160; without telemetry nothing. With it "one", of whose generations a tenth
-  is cancelled, had +0.45 kB in use each (noise 0.07), and without -0.05 (0.06).
+- ONNX Runtime's telemetry, which onnxgen turns off, notes each run that fails or is terminated, and
+  holds up to 0.5 MB of notes before it writes them to a file. 800 bare runs that are terminated
+  show a saw: 3.3 kB each, and a fall after some 160; without telemetry nothing. With it "one", of
+  whose generations a tenth is cancelled, had +0.45 kB in use each (noise 0.07), without -0.05
+  (0.06).
 - A thread's arena of glibc stays as large as its largest generation made it, 6 to 7 MB:
   malloc_trim() cuts the end of the main arena alone. "threads" had +7 to +10 kB resident each
   (noise 2), and of 3,000 the last 1,200 together 1 MB; with arenas that give back at once -1.3
@@ -69,7 +71,6 @@ ROUND = 40  # the same in several threads
 FLOOR = 0.1  # kB a generation: the resident set moves by pages of 4 kB
 COUNTED = (Memory, Binding, Decoder, Group, Encoded, Encoding, Scene, Request, Session)
 EXACT = {
-    "ORT_DISABLE_TELEMETRY": "1",
     "PYTHONMALLOC": "malloc",  # which so knows of Python's objects
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.trim_threshold=131072",
 }

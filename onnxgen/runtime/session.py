@@ -26,7 +26,10 @@ EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def require_onnxruntime() -> Any:
-    """The module onnxruntime; MissingPackageError if no build of it is installed, or two are."""
+    """The module onnxruntime; MissingPackageError if no build of it is installed, or two are.
+
+    Its telemetry is off from then on, unless somebody turns it on after that.
+    """
     names = ("onnxruntime", "onnxruntime-gpu")
     builds = [name for name in names if _installed(name)]
     if len(builds) > 1:
@@ -36,6 +39,9 @@ def require_onnxruntime() -> Any:
             do="pip uninstall -y onnxruntime onnxruntime-gpu && pip install 'onnxgen[gpu]' "
             "(or 'onnxgen[cpu]')",
         )
+    # Official builds since 1.29 tell Microsoft which graphs run and what fails, and begin while they
+    # are imported.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
     except ImportError as error:
@@ -46,7 +52,16 @@ def require_onnxruntime() -> Any:
             wanted="onnxruntime-gpu or onnxruntime",
             do="pip install 'onnxgen[gpu]' (Linux x86_64, Windows) or pip install 'onnxgen[cpu]'",
         ) from error
+    _quieten()
     return onnxruntime
+
+
+@cache
+def _quieten() -> None:
+    """Turns telemetry off where somebody else imported onnxruntime before."""
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
 
 
 def _installed(name: str) -> bool:

@@ -1,8 +1,12 @@
 """What sessions do to the process around them."""
 
+import os
 import subprocess
 import sys
 
+import onnxruntime
+
+from onnxgen.runtime import session
 from tests.fixture_models import FIXTURES
 
 PROGRAM = """
@@ -16,3 +20,41 @@ print(5e-324 == 0)
 def test_the_callers_thread_still_knows_denormal_numbers():
     command = [sys.executable, "-c", PROGRAM, str(FIXTURES / "models/genai-llama")]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "False\n"
+
+
+FAILING = """
+import sys
+import numpy as np
+import onnxgen
+model = onnxgen.load(sys.argv[1]).model
+for _ in range(40):  # each an event for telemetry, where that is on
+    switch = onnxgen.Cancel()
+    decoder = model.start(8, cancel=switch)
+    decoder.step(np.array([[5, 6]]), np.array([2]))
+    switch._options[False].terminate = True
+    try:
+        decoder.step(np.array([[5]]), np.array([1]))
+    except onnxgen.errors.SessionError:
+        print("failed")
+"""
+
+
+def test_nothing_is_kept_for_telemetry(tmp_path):
+    """Builds that have it keep events and a device's id below the home until they are sent."""
+    told = ("CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
+    own = {name: value for name, value in os.environ.items() if name not in told}
+    command = [sys.executable, "-c", FAILING, str(FIXTURES / "models/genai-llama")]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env=own | {"HOME": str(tmp_path)}
+    )
+    assert ended.stdout == 40 * "failed\n", ended.stderr
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_telemetry_of_a_runtime_that_was_there_is_turned_off(monkeypatch):
+    calls = []
+    monkeypatch.setattr(onnxruntime, "disable_telemetry_events", lambda: calls.append(1))
+    session._quieten.cache_clear()
+    session.require_onnxruntime()
+    session.require_onnxruntime()  # once: a caller may turn it on again
+    assert calls == [1]
