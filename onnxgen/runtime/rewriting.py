@@ -5,7 +5,7 @@ random values. It reads the weights of a layer, not of the model.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from onnxgen.graph.rewrites import Rewritten, rewrite
 from onnxgen.graph.rewrites.editing import Site
 from onnxgen.graph.rewrites.excerpt import excerpt
 from onnxgen.graph.rewrites.last_logits import INPUT as LOGITS_KEPT
+from onnxgen.graph.rewrites.sizes import size_of
 from onnxgen.runtime.session import EXTERNAL_FOLDER, PLAIN, Engine, Model, require_onnxruntime
 
 CHECKED = 2  # places of each rewrite in a body that a check covers
@@ -29,8 +30,6 @@ TOLERANCE, ROUGH = 1e-3, 5e-2
 
 
 LARGE = 100_000  # numbers in an input of static dims, above which one run has to do
-# What a symbolic dim counts, by a word in its name: batch, past, new and encoded tokens.
-WORDS = {"batch": "B", "past": "P", "encoder": "T", "total": "N", "seq": "S"}
 # One row where several tokens follow a cache: GroupQueryAttention takes no more.
 SIZES = (
     {"B": 2, "S": 3, "P": 0, "T": 7},
@@ -97,13 +96,17 @@ def _difference(found: Rewritten) -> str:
             bodies.setdefault(place, []).extend(within[:CHECKED])
     for sites in filter(None, bodies.values()):
         pair = excerpt(found.before, sites), excerpt(found.draft, sites)
-        if tensor := _compare(*pair, str(found.draft.folder)):
+        # A cache that a window has left.
+        sizes = [{"B": 1, "S": 3, "P": window + 2, "T": 7} for window in found.windows]
+        if tensor := _compare(*pair, str(found.draft.folder), (*SIZES, *sizes)):
             return tensor
     return ""
 
 
-def _compare(before: ModelProto, after: ModelProto, folder: str) -> str:
-    """The first output at which two excerpts differ, "" if none."""
+def _compare(
+    before: ModelProto, after: ModelProto, folder: str, every: Sequence[Mapping[str, int]]
+) -> str:
+    """The first output at which two excerpts differ for some sizes, "" if none."""
     sessions = [_session(model, folder) for model in (before, after)]
     inputs = {info.name: info for model in (before, after) for info in model.graph.input}
     ports = [port_of(info) for info in inputs.values()]
@@ -111,7 +114,7 @@ def _compare(before: ModelProto, after: ModelProto, folder: str) -> str:
     rounding = {"DynamicQuantizeLinear", "MatMulNBits"}
     rough = any(node.op_type in rounding for model in (before, after) for node in model.graph.node)
     static = [np.prod([dim for dim in port.shape if isinstance(dim, int)]) for port in ports]
-    for sizes in SIZES[-1:] if max(static, default=0) > LARGE else SIZES:
+    for sizes in SIZES[-1:] if max(static, default=0) > LARGE else every:
         feeds = {port.name: _values(port, sizes) for port in ports}
         mine, theirs = (
             session.run(names, {port.name: feeds[port.name] for port in session.get_inputs()})
@@ -138,7 +141,7 @@ def _session(model: ModelProto, folder: str) -> Any:
 
 def _values(port: Port, sizes: Mapping[str, int]) -> NDArray[Any]:
     """Something that the input ``port`` may hold."""
-    shape = tuple(_size(dim, sizes) for dim in port.shape)
+    shape = tuple(size_of(dim, sizes) for dim in port.shape)
     random = np.random.default_rng(0)
     if port.dtype.startswith("float"):
         return random.standard_normal(shape).astype(port.dtype)
@@ -149,18 +152,3 @@ def _values(port: Port, sizes: Mapping[str, int]) -> NDArray[Any]:
     if "position" in port.name:
         return np.broadcast_to(np.arange(shape[-1]), shape).astype(port.dtype)
     return random.integers(0, 10, shape).astype(port.dtype)
-
-
-def _size(dim: int | str | None, sizes: Mapping[str, int]) -> int:
-    """The size for a dim that may be a sum, like ``past_sequence_length + 1``."""
-    if isinstance(dim, int):
-        return dim
-    total = 0
-    for part in (dim or "1").split("+"):
-        word = part.strip()
-        kinds = [kind for known, kind in WORDS.items() if known in word]
-        if kinds and kinds[0] == "N":  # past and new
-            total += sizes["P"] + sizes["S"]
-            continue
-        total += sizes[kinds[0]] if kinds else int(word) if word.isdigit() else sizes["S"]
-    return total

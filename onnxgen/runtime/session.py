@@ -39,7 +39,7 @@ def require_onnxruntime() -> Any:
             do="pip uninstall -y onnxruntime onnxruntime-gpu && pip install 'onnxgen[gpu]' "
             "(or 'onnxgen[cpu]')",
         )
-    # Official builds since 1.29 tell Microsoft which graphs run and what fails, and begin while they
+    # Official builds since 1.29 tell Microsoft which graphs run and what fails, and begin when they
     # are imported.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:

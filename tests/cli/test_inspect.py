@@ -258,10 +258,10 @@ sys.exit(code)
 
 
 def test_why_a_graph_is_not_rewritten(capsys):
-    assert main(["inspect", str(FIXTURES / "models" / "opt")]) == 0
+    assert main(["inspect", str(FIXTURES / "models" / "falcon-alibi")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    reason = "what is added to the scores is more than a mask"
+    reason = "keys are turned before they are cached"
     assert f"  as it came   no attention to GroupQueryAttention: {reason}" in lines
-    assert main(["inspect", str(FIXTURES / "models" / "opt"), "--json"]) == 0
+    assert main(["inspect", str(FIXTURES / "models" / "falcon-alibi"), "--json"]) == 0
     (session,) = json.loads(capsys.readouterr().out)["sessions"]
-    assert session["not_rewritten"] == {"attention to GroupQueryAttention": {reason: 1}}
+    assert session["not_rewritten"]["attention to GroupQueryAttention"] == {reason: 1}

@@ -37,9 +37,14 @@ COUNTS = {
     "phi3/model.onnx": {"group_query": 2},  # packed projections
     "gpt_bigcode/model.onnx": {"group_query": 2},  # one head of keys for all
     "gpt_neox/model.onnx": {"group_query": 2},
-    # Positions come from the length of the cache, or a window hides keys: the cache stays.
+    "mistral/model.onnx": {"group_query": 2},  # a window
+    "opt/model.onnx": {"group_query": 2},  # a mask of numbers
+    "smolvlm/onnx/decoder_model_merged.onnx": {"group_query": 2},  # embeddings go in
+    "llava/onnx/decoder_model_merged.onnx": {"group_query": 2},
+    "llava-onevision/onnx/decoder_model_merged.onnx": {"group_query": 2},
+    "qwen2-vl/onnx/decoder_model_merged.onnx": {"group_query": 2},  # positions of three axes
+    # Positions come from the length of the cache.
     "gemma3_text/model.onnx": {"group_query": None},
-    "mistral/model.onnx": {"group_query": None},
     "bloom/model.onnx": {"group_query": None},
     "llama-pair/decoder_with_past_model.onnx": {"group_query": 2},
     "genai-llama/model.onnx": {"last_logits": 1},
@@ -70,11 +75,17 @@ def test_what_is_left_alone(name):
 
 # Why no attention becomes GroupQueryAttention, from how these models are defined.
 REASONS = {
-    "gemma3_text/model.onnx": "layers differ in their masks",
-    "mistral/model.onnx": "the mask hides more than padding and what comes later",  # a window
+    "gemma3_text/model.onnx": "something else reads the cache, as positions from its length do",
+    # Both are prefix language models: a prompt's tokens see those behind them, too.
+    "gemma3/onnx/decoder_model_merged.onnx": (
+        "the mask comes from other inputs than a mask of padding"
+    ),
+    "paligemma/onnx/decoder_model_merged.onnx": (
+        "the mask shows other keys than causality, padding and a window do"
+    ),
     "deepseek_v3/model.onnx": "keys and values differ in size",
     "falcon-alibi/model.onnx": "keys are turned before they are cached",
-    "opt/model.onnx": "what is added to the scores is more than a mask",
+    "falcon/model.onnx": "attention weights are used for more than a product with values",
     "llama-fp16/model.onnx": "weights of half precision round otherwise in another order",
     "whisper/decoder_model_merged.onnx": "the graph has branches",
 }
@@ -89,11 +100,11 @@ def test_why_attention_is_left_alone(name):
 def test_every_decoder_that_keeps_its_softmax_says_why():
     """All fixtures with a cache, whichever rewrite would have taken it away."""
     silent = []
-    for path in sorted(MODELS.glob("*/*.onnx")):
+    for path in sorted(MODELS.rglob("*.onnx")):
         found = rewrite(path)
         kept = [node for _, node in found.draft.scope.nodes("Softmax")]
         if kept and sum(sum(reasons.values()) for reasons in found.left.values()) < len(kept):
-            silent.append(f"{path.parent.name}/{path.name}")
+            silent.append(str(path.relative_to(MODELS)))
     assert not silent
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgen.graph.proto import Graph
+from onnxgen.graph.proto import Graph, attributes
 from onnxgen.graph.rewrites import attention, blocks, group_query, last_logits, reshapes, tables
 from onnxgen.graph.rewrites.editing import Draft, Site
 
@@ -65,6 +65,13 @@ class Rewritten:
         """The places of each rewrite that computes numbers in another way."""
         exact = {rewrite.name for rewrite in REWRITES if rewrite.exact}
         return [found for name, found in self.sites.items() if name not in exact]
+
+    @property
+    def windows(self) -> set[int]:
+        """How many keys attentions see at most, where that is bounded."""
+        made = self.draft.scope.nodes("GroupQueryAttention")
+        found = {attributes(node).get("local_window_size", -1) for _, node in made}
+        return {window for window in found if window > 0}
 
     @property
     def counts(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from onnxgen.graph.lengths import sources
 from onnxgen.graph.proto import Scope, attributes
@@ -103,6 +103,9 @@ def after_softmax(scope: Scope, softmax: NodeProto) -> tuple[NodeProto, str, boo
     """The node that joins the heads again, the values, and whether NaN became 0 in between."""
     probabilities, guarded = softmax.output[0], False
     readers = [use.node for use in scope.uses(probabilities)]
+    while [_casts_to(node) for node in readers] == [TensorProto.FLOAT]:  # as which it is computed
+        probabilities = readers[0].output[0]
+        readers = [use.node for use in scope.uses(probabilities)]
     if sorted(node.op_type for node in readers) == ["IsNaN", "Where"]:
         guard = next(node for node in readers if node.op_type == "Where")
         zero = scope.value(guard.input[1])
@@ -119,6 +122,11 @@ def after_softmax(scope: Scope, softmax: NodeProto) -> tuple[NodeProto, str, boo
     if len(elements(scope, end.input[1]) or ()) != 3:
         raise UnfitError("heads are not joined behind the values")
     return end, product.input[1], guarded
+
+
+def _casts_to(node: NodeProto) -> int | None:
+    """The type that ``node`` casts to, None if it is no cast."""
+    return attributes(node)["to"] if node.op_type == "Cast" else None
 
 
 def scores_of(scope: Scope, name: str) -> tuple[NodeProto, str, float]:
@@ -232,7 +240,7 @@ def made_here(scope: Scope, name: str, op_type: str) -> NodeProto | None:
 
 def _only_reader(scope: Scope, name: str, op_type: str) -> NodeProto:
     """The one node that reads ``name`` and is of this operator; outputs are read by callers."""
-    readers = [use.node for use in scope.uses(name)]
+    readers = [use.node for use in scope.uses(name) if use.node.op_type != "Shape"]
     if len(readers) != 1 or readers[0].op_type != op_type or name in scope.outputs:
         raise UnfitError(_OTHERWISE)
     return readers[0]

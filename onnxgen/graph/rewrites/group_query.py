@@ -1,20 +1,19 @@
 """Attention over a growing cache made ``GroupQueryAttention`` over a shared buffer.
 
 The pattern is that of exports by torch: ``present = Concat(past, new)``, keys and values repeated
-for their group of queries, a boolean mask of causality and padding, softmax. The operator reads and
-writes the cache where it lies, without repeats, and counts each row's valid tokens from the mask.
-All layers are rewritten or none: the cache's mode is one for all of them.
+for their group of queries, a mask of causality and padding, with or without a window, softmax. The
+operator reads and writes the cache where it lies, without repeats, and counts each row's valid
+tokens from the mask. All layers are rewritten or none: the cache's mode is one for all of them.
 
 Letters: B batch, S new tokens, P past, T = P+S, N query heads, K heads of keys, D head size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from onnxgen.graph.lengths import sources
 from onnxgen.graph.proto import Scope, attributes
 from onnxgen.graph.rewrites.attention import (
     SPLIT,
@@ -27,9 +26,8 @@ from onnxgen.graph.rewrites.attention import (
     unsplit,
 )
 from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site, UnfitError
+from onnxgen.graph.rewrites.masks import padding_of, stripped, window_of
 
-_COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Trilu"})
-_HIDDEN = -1e4  # what is added to the score of a hidden key is this at most
 _DEPTH = 12  # nodes between the heads' split and the product, those of a rotary embedding
 
 
@@ -61,30 +59,35 @@ def share(draft: Draft) -> list[Site]:
         return draft.leave("weights of half precision round otherwise in another order")
     try:
         layers = [_layer(root, node) for node in softmaxes]
-        padding = _padding(root, {layer.mask for layer in layers})
+        padding = {mask: padding_of(root, mask) for mask in {layer.mask for layer in layers}}
+        windows = {mask: window_of(draft, mask, name) for mask, name in padding.items()}
     except UnfitError as reason:
         return draft.leave(reason)
     pasts = {name for layer in layers for join in layer.joins for name in join.input[:1]}
     before = draft.copy()
-    _rewrite(draft, layers, padding)
+    _rewrite(draft, layers, windows, padding[layers[0].mask])
     uses = {use.node.op_type for name in pasts for use in draft.scope.uses(name)}
     if uses != {"GroupQueryAttention"}:
         draft.adopt(before)
-        return draft.leave("positions come from the length of the cache")
+        return draft.leave("something else reads the cache, as positions from its length do")
     return [Site.of(draft.scope, node) for _, node in draft.scope.nodes("GroupQueryAttention")]
 
 
-def _rewrite(draft: Draft, layers: Sequence[_Layer], padding: str) -> None:
-    """Carries the rewrite out."""
+def _rewrite(
+    draft: Draft, layers: Sequence[_Layer], windows: Mapping[str, int | None], padding: str
+) -> None:
+    """Carries the rewrite out; ``windows``: mask -> how many keys it shows."""
     last, total = _lengths(draft, padding)
     for layer in layers:
-        draft.replace(layer.end, _nodes(draft, layer, last, total))
+        draft.replace(layer.end, _nodes(draft, layer, windows[layer.mask], last, total))
         for join in layer.joins:
             draft.replace(join, [])
     draft.settle()
 
 
-def _nodes(draft: Draft, layer: _Layer, last: str, total: str) -> list[NodeProto]:
+def _nodes(
+    draft: Draft, layer: _Layer, window: int | None, last: str, total: str
+) -> list[NodeProto]:
     """The operator and what brings heads together before it."""
     nodes: list[NodeProto] = []
     flat = []
@@ -109,6 +112,7 @@ def _nodes(draft: Draft, layer: _Layer, last: str, total: str) -> list[NodeProto
         num_heads=layer.heads,
         kv_num_heads=layer.groups,
         scale=layer.scale,
+        local_window_size=window or -1,
     )
     return [*nodes, node]
 
@@ -147,7 +151,6 @@ def _layer(scope: Scope, softmax: NodeProto) -> _Layer:
     if swapped is None or attributes(swapped).get("perm") != SWAP:
         raise UnfitError("keys are turned before they are cached")
     joins = (_join(scope, swapped.input[0]), _join(scope, value))
-    mask = _hiding(scope, bias)
     dims = [_dims(scope, join.input[0]) for join in joins]
     if dims[0] != dims[1]:
         raise UnfitError("keys and values differ in size")
@@ -157,6 +160,7 @@ def _layer(scope: Scope, softmax: NodeProto) -> _Layer:
         raise UnfitError(f"{heads} heads of queries for {groups} of keys")
     new_key, new_value = (join.input[1] for join in joins)
     whole = scale * factor * other
+    mask = stripped(scope, bias)
     return _Layer(end, query, new_key, new_value, joins, mask, whole, heads, groups, size)
 
 
@@ -176,55 +180,6 @@ def _join(scope: Scope, name: str) -> NodeProto:
     if join.output[0] not in scope.outputs:
         raise UnfitError("what is attended to is not what is cached")
     return join
-
-
-def _hiding(scope: Scope, bias: str) -> str:
-    """The boolean tensor that says which keys ``bias`` shows; UnfitError for other biases."""
-    chosen = made_here(scope, bias, "Where")
-    values = [scope.value(name) for name in chosen.input[1:]] if chosen is not None else []
-    if chosen is None or any(value is None or value.size != 1 for value in values):
-        raise UnfitError("what is added to the scores is more than a mask")
-    shown, hidden = (float(value.reshape(-1)[0]) for value in values if value is not None)
-    if shown != 0 or hidden > _HIDDEN:
-        raise UnfitError("what is added to the scores is more than a mask")
-    mask: str = chosen.input[0]
-    cut = made_here(scope, mask, "Slice")
-    if cut is not None:  # to the length of the keys, which the mask has anyway
-        start, axes = scope.value(cut.input[1]), scope.value(cut.input[3])
-        plain = start is not None and axes is not None and not start.any()
-        if not plain or axes is None or axes.tolist() not in ([3], [-1]):
-            raise UnfitError("the mask is cut out of a larger one")
-        mask = cut.input[0]
-    return mask
-
-
-def _padding(scope: Scope, masks: set[str]) -> str:
-    """The input (B,T) whose values the mask takes in; UnfitError if it is more than causal."""
-    if len(masks) > 1:
-        raise UnfitError("layers differ in their masks")
-    (mask,) = masks
-    values = {name for how, name in sources(scope, mask) if how == "value"}
-    if not _is_causal(scope, mask):
-        raise UnfitError("the mask hides more than padding and what comes later")
-    padding = [name for name in values if len(scope.input_dims(name) or ()) == 2]
-    if len(values) != 1 or not padding:
-        raise UnfitError("the mask comes from other inputs than a mask of padding")
-    return padding[0]
-
-
-def _is_causal(scope: Scope, mask: str) -> bool:
-    """Whether places are compared exactly once on the way to ``mask``: a window compares twice."""
-    stack, seen, compared = [mask], set(), set()
-    while stack:
-        name = stack.pop()
-        made = scope.maker(name)
-        if name in seen or made is None:
-            continue
-        seen.add(name)
-        if made[1].op_type in _COMPARES:
-            compared.add(made[1].output[0])
-        stack.extend(made[1].input)
-    return len(compared) == 1
 
 
 def _heads(scope: Scope, query: str, end: NodeProto, size: int) -> int:
