@@ -106,7 +106,7 @@ def rewrite(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten 
 def _rewritten(draft: Draft, rounds: bool, shares: bool) -> Rewritten:
     reason = "its data lies in another folder" if draft.folder is None else ""
     if reason or draft.model.functions:
-        left = {"all": {reason or "it has functions of its own": 1}}
+        left = {"rewrites": {reason or "it has functions of its own": 1}}
         return Rewritten(draft, draft, {}, left)
     before, sites, left = draft.copy(), {}, {}
     for one in REWRITES:
