@@ -139,7 +139,8 @@ def _far(scope: Scope, constants: dict[str, TensorProto]) -> int:
 
     A number says how long it is, or a table of all places shows it, beyond which there is nothing.
     """
-    numbers, places = [FAR], []
+    numbers: list[int] = [FAR]
+    places: list[int] = []
     for name, tensor in constants.items():
         if prod(tensor.dims) > FEW:
             places += [size for size in tensor.dims if size >= FAR]
