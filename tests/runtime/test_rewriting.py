@@ -97,6 +97,14 @@ def test_why_attention_is_left_alone(name):
     assert found.left["attention to GroupQueryAttention"] == {REASONS[name]: 1}
 
 
+def test_why_a_pair_of_graphs_is_left_alone():
+    found = rewrite(MODELS / "llama-pair/decoder_with_past_model.onnx", shares=False)
+    reason = "only a decoder of one graph, on the CPU, shares its buffer"
+    assert found.left["attention to GroupQueryAttention"] == {reason: 1}
+    encoder = rewrite(MODELS / "whisper-en/encoder_model.onnx", shares=False)
+    assert "attention to GroupQueryAttention" not in encoder.left
+
+
 def test_every_decoder_that_keeps_its_softmax_says_why():
     """All fixtures with a cache, whichever rewrite would have taken it away."""
     silent = []

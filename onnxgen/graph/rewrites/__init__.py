@@ -110,7 +110,11 @@ def _rewritten(draft: Draft, rounds: bool, shares: bool) -> Rewritten:
         return Rewritten(draft, draft, {}, left)
     before, sites, left = draft.copy(), {}, {}
     for one in REWRITES:
-        if (one.rounds and not rounds) or (one.shares and not shares):
+        if one.rounds and not rounds:
+            continue
+        if one.shares and not shares:
+            if draft.grows:
+                left[one.about] = {"only a decoder of one graph, on the CPU, shares its buffer": 1}
             continue
         if found := one.apply(draft):
             sites[one.name] = found

@@ -103,7 +103,8 @@ def after_softmax(scope: Scope, softmax: NodeProto) -> tuple[NodeProto, str, boo
     """The node that joins the heads again, the values, and whether NaN became 0 in between."""
     probabilities, guarded = softmax.output[0], False
     readers = [use.node for use in scope.uses(probabilities)]
-    while [_casts_to(node) for node in readers] == [TensorProto.FLOAT]:  # as which it is computed
+    # A cast to what they are changes nothing; weights that are an output stay where they are.
+    while probabilities not in scope.outputs and [*map(_casts_to, readers)] == [TensorProto.FLOAT]:
         probabilities = readers[0].output[0]
         readers = [use.node for use in scope.uses(probabilities)]
     if sorted(node.op_type for node in readers) == ["IsNaN", "Where"]:
@@ -240,7 +241,7 @@ def made_here(scope: Scope, name: str, op_type: str) -> NodeProto | None:
 
 def _only_reader(scope: Scope, name: str, op_type: str) -> NodeProto:
     """The one node that reads ``name`` and is of this operator; outputs are read by callers."""
-    readers = [use.node for use in scope.uses(name) if use.node.op_type != "Shape"]
+    readers = [use.node for use in scope.uses(name)]
     if len(readers) != 1 or readers[0].op_type != op_type or name in scope.outputs:
         raise UnfitError(_OTHERWISE)
     return readers[0]

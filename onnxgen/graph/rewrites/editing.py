@@ -87,6 +87,11 @@ class Draft:
         tensors = (t for scope in self.scope.walk() for t in scope.graph.initializer)
         return any(tensor.data_type in _HALF for tensor in tensors)
 
+    @property
+    def grows(self) -> bool:
+        """Whether a cache is among the inputs."""
+        return any("past" in port.name for port in self.model.graph.input)
+
     def copy(self) -> "Draft":
         """A draft to try something on; :meth:`adopt` takes it over."""
         other = Draft(ModelProto.FromString(self.model.SerializeToString()), self.folder)

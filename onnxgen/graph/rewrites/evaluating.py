@@ -40,15 +40,15 @@ class GatherBlockQuantized(OpRun):
 
 
 class Part:
-    """What leads to the tensor ``output``.
+    """What leads to the tensor ``output``, of whose inputs ``padding`` alone has values.
 
     Of constants in other files the values are read if they are ``needed``; else they are zeros, so
     that what is computed for its shape alone costs no reading of weights.
     """
 
-    def __init__(self, draft: Draft, output: str, needed: Collection[str]) -> None:
+    def __init__(self, draft: Draft, output: str, padding: str, needed: Collection[str]) -> None:
         model = excerpt(draft, [Site((), output)])
-        self._fixed: dict[str, Array] = {}
+        self._padding, self._fixed = padding, dict[str, Array]()
         for tensor in list(model.graph.initializer):
             if tensor.data_location != TensorProto.EXTERNAL:
                 continue
@@ -56,8 +56,8 @@ class Part:
                 load_external_data_for_tensor(tensor, str(draft.folder))
                 self._fixed[tensor.name] = numpy_helper.to_array(tensor)
             else:
-                zeros = np.zeros(tuple(tensor.dims), elem_name(tensor.data_type))
-                self._fixed[tensor.name] = zeros
+                dtype = elem_name(tensor.data_type)
+                self._fixed[tensor.name] = np.zeros(tuple(tensor.dims), dtype)
             model.graph.initializer.remove(tensor)
         infos = [info for info in model.graph.input if info.name not in self._fixed]
         self._ports = [port_of(info) for info in infos]
@@ -65,14 +65,14 @@ class Part:
             model, new_ops=[DequantizeLinear, GatherBlockQuantized]
         )
 
-    def run(self, valid: Array, padding: str, new: int) -> Array:
-        """The output for ``new`` (S) tokens of a ``padding`` mask ``valid`` (B,T), past zeros."""
+    def run(self, valid: Array, new: int) -> Array:
+        """The output for ``new`` (S) tokens of a padding mask ``valid`` (B,T), the rest zeros."""
         sizes = {"B": len(valid), "S": new, "P": valid.shape[1] - new, "T": 1}
         feeds = dict(self._fixed)
         for port in self._ports:
             shape = tuple(size_of(dim, sizes) for dim in port.shape)
             zeros = np.zeros(shape, port.dtype)
-            feeds[port.name] = valid.astype(port.dtype) if port.name == padding else zeros
+            feeds[port.name] = valid.astype(port.dtype) if port.name == self._padding else zeros
         results: Any = self._evaluator.run(None, feeds)
         found: Array = results[0]
         return found

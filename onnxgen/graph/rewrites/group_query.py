@@ -51,7 +51,7 @@ def share(draft: Draft) -> list[Site]:
     """Replaces all attentions by ``GroupQueryAttention``; where, nowhere if one does not fit."""
     root = draft.scope
     softmaxes = [node for _, node in root.nodes("Softmax")]
-    if not softmaxes or not any("past" in port.name for port in root.graph.input):
+    if not softmaxes or not draft.grows:
         return []
     if root.children:
         return draft.leave("the graph has branches")

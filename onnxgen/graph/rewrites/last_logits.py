@@ -23,8 +23,7 @@ def keep_last(draft: Draft) -> list[Site]:
     scope = draft.scope
     ports = {port.name for port in scope.graph.input}
     named = [port for port in scope.graph.output if port.name == "logits"]
-    caches = any("past" in name for name in ports)
-    if not named or not caches or any("logits_to_keep" in n for n in ports):
+    if not named or not draft.grows or any("logits_to_keep" in n for n in ports):
         return []
     if scope.children:
         return draft.leave("the graph has branches")

@@ -69,13 +69,9 @@ def window_of(draft: Draft, mask: str, padding: str) -> int | None:
 
     constants = _constants(draft.scope, mask)
     try:
-        part = Part(draft, mask, constants)
+        run = Part(draft, mask, padding, constants).run
     except Exception as error:  # onnx does not know each operator
         raise UnfitError(ALONE) from error
-
-    def run(valid: Array, new: int) -> Array:
-        return part.run(valid, padding, new)
-
     far = np.ones((1, _far(draft.scope, constants)), np.int64)
     count = int(_shown(run, far, 1).sum())
     window = None if count == far.size else count
@@ -113,7 +109,7 @@ def _shown(run: Run, valid: Array, new: int) -> Array:
         raise UnfitError("what is added to the scores is more than a mask")
     fits = shown.ndim == 4 and shown.shape[0] in (1, rows) and shown.shape[1] == 1
     if not fits or shown.shape[2] not in (1, new) or shown.shape[3] < total:
-        raise UnfitError("its mask differs by head")
+        raise UnfitError("the mask is not one of keys by query for all heads")
     return np.broadcast_to(shown[:, 0, :, :total], (rows, new, total))
 
 
