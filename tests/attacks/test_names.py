@@ -24,6 +24,9 @@ def test_hostile_name(
     line: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, decoder())
+    empty = tmp_path / "some" / "where" / "else"  # names may be paths, and lead up from here
+    empty.mkdir(parents=True)
+    monkeypatch.chdir(empty)
     monkeypatch.setattr(socket, "create_connection", None)
     monkeypatch.setattr(socket.socket, "connect", None)
     given = dict(NAMES[line["name"]])
