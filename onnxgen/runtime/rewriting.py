@@ -17,6 +17,7 @@ from onnx import ModelProto
 from onnxgen.graph.decoder import DecoderGraph, inspect
 from onnxgen.graph.proto import Graph, Port, port_of
 from onnxgen.graph.rewrites import Rewritten, rewrite
+from onnxgen.graph.rewrites.counts import LAST, TOTAL
 from onnxgen.graph.rewrites.editing import Site
 from onnxgen.graph.rewrites.excerpt import excerpt
 from onnxgen.graph.rewrites.last_logits import INPUT as LOGITS_KEPT
@@ -147,6 +148,9 @@ def _values(port: Port, sizes: Mapping[str, int]) -> NDArray[Any]:
         return random.standard_normal(shape).astype(port.dtype)
     if "mask" in port.name or port.dtype == "bool":
         return np.ones(shape, port.dtype)
+    if port.name in {LAST, TOTAL}:
+        held = sizes["P"] + sizes["S"]
+        return np.full(shape, held - (port.name == LAST), port.dtype)  # as the mask of ones says
     if port.name == LOGITS_KEPT:
         return np.zeros(shape, port.dtype)  # all of them, as the graph as it came gives
     if "position" in port.name:

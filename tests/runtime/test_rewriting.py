@@ -31,7 +31,7 @@ COUNTS = {
     "bart/encoder_model.onnx": {"attention": 2},
     "marian/decoder_model_merged.onnx": {"attention": 8},
     "t5-q8/decoder_model_merged_quantized.onnx": {"tables": 2},
-    "llama/model.onnx": {"group_query": 2},
+    "llama/model.onnx": {"group_query": 2, "counts": 2},
     "granite/model.onnx": {"group_query": 2},
     "qwen3/model.onnx": {"group_query": 2},  # normalised heads
     "phi3/model.onnx": {"group_query": 2},  # packed projections
@@ -47,11 +47,13 @@ COUNTS = {
     "gemma3_text/model.onnx": {"group_query": None},
     "bloom/model.onnx": {"group_query": None},
     "llama-pair/decoder_with_past_model.onnx": {"group_query": 2},
-    "genai-llama/model.onnx": {"last_logits": 1},
+    "genai-llama/model.onnx": {"last_logits": 1, "counts": 2},
+    "genai-lfm2/model.onnx": {"counts": 1},  # one layer of two is no attention
+    "../handmade/gqa_host/model.onnx": {"counts": None},  # they are inputs already
 }
-# Nothing is rewritten of the first: its operators are those wanted already, its logits one column.
-# The second takes samples, and nothing says how many it needs: it cannot be checked.
-AS_THEY_ARE = ["genai-llama-pruned/model.onnx", "moonshine/encoder_model.onnx"]
+# Nothing is rewritten of the first: it has no attention, and no cache. The second takes samples,
+# and nothing says how many it needs: it cannot be checked.
+AS_THEY_ARE = ["smolvlm/onnx/embed_tokens.onnx", "moonshine/encoder_model.onnx"]
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -88,6 +90,7 @@ REASONS = {
     "falcon/model.onnx": "attention weights are used for more than a product with values",
     "llama-fp16/model.onnx": "weights of half precision round otherwise in another order",
     "whisper/decoder_model_merged.onnx": "the graph has branches",
+    "../handmade/shared_layer/model.onnx": "several attentions share a cache",
 }
 
 
@@ -95,6 +98,31 @@ REASONS = {
 def test_why_attention_is_left_alone(name):
     found = rewrite(MODELS / name)
     assert found.left["attention to GroupQueryAttention"] == {REASONS[name]: 1}
+
+
+# Why a mask stays that attention counts its valid rows by, from how these graphs were written.
+MASKS_KEPT = {
+    "gqa_bias": "something else reads the mask",
+    "gqa_mask_length": "valid rows are not the sum of a mask",
+    "gqa_past_length": "valid rows are not the sum of a mask",
+    "gqa_positions": "valid rows are not the sum of a mask",
+    "gqa_total_from_values": "the total is not the mask's length",
+}
+
+
+@pytest.mark.parametrize("name", MASKS_KEPT)
+def test_why_a_mask_is_kept(name):
+    found = rewrite(FIXTURES / "handmade" / name / "model.onnx")
+    assert found.left["valid rows counted outside"] == {MASKS_KEPT[name]: 1}
+
+
+@pytest.mark.parametrize("name", ["llama", "genai-llama"])
+def test_counts_take_the_place_of_the_mask(name):
+    graph = rewrite(MODELS / name / "model.onnx").graph(Path("model.onnx"))
+    assert "ReduceSum" not in {node.op_type for node in graph.scope.graph.node}
+    assert "attention_mask" not in graph.inputs
+    assert graph.inputs["seqlens_k"].dtype == "int32"
+    assert graph.inputs["total_sequence_length"].shape == ()
 
 
 def test_why_a_pair_of_graphs_is_left_alone():

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxgen.graph.proto import Graph, attributes
-from onnxgen.graph.rewrites import attention, blocks, group_query, last_logits, reshapes, tables
+from onnxgen.graph.rewrites import (
+    attention,
+    blocks,
+    counts,
+    group_query,
+    last_logits,
+    reshapes,
+    tables,
+)
 from onnxgen.graph.rewrites.editing import Draft, Site
 
 
@@ -33,6 +41,7 @@ REWRITES = (
     Rewrite("accuracy", "MatMulNBits with 8-bit activations", blocks.lower, rounds=True),
     Rewrite("tables", "8-bit table made floats once", tables.hoist, exact=True),
     Rewrite("group_query", "attention to GroupQueryAttention", group_query.share, shares=True),
+    Rewrite("counts", "valid rows counted outside", counts.take_counts, exact=True),
     Rewrite("last_logits", "logits of the last token alone", last_logits.keep_last, exact=True),
     Rewrite("reshapes", "shapes written down", reshapes.write_down),
     Rewrite("attention", "attention to MultiHeadAttention", attention.fuse),

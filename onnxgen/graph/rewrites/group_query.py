@@ -59,11 +59,13 @@ def share(draft: Draft) -> list[Site]:
         return draft.leave("weights of half precision round otherwise in another order")
     try:
         layers = [_layer(root, node) for node in softmaxes]
+        pasts = {name for layer in layers for join in layer.joins for name in join.input[:1]}
+        if len(pasts) < 2 * len(layers):
+            raise UnfitError("several attentions share a cache")
         padding = {mask: padding_of(root, mask) for mask in {layer.mask for layer in layers}}
         windows = {mask: window_of(draft, mask, name) for mask, name in padding.items()}
     except UnfitError as reason:
         return draft.leave(reason)
-    pasts = {name for layer in layers for join in layer.joins for name in join.input[:1]}
     before = draft.copy()
     _rewrite(draft, layers, windows, padding[layers[0].mask])
     uses = {use.node.op_type for name in pasts for use in draft.scope.uses(name)}

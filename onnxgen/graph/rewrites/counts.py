@@ -1,0 +1,95 @@
+"""Valid rows counted by the host, where the graph counts them from a mask that nothing else reads.
+
+``GroupQueryAttention`` takes each row's last valid index and the total. Exports sum the mask's ones
+for that, in each step and over all of the context; whoever makes the mask knows the numbers.
+
+Letters: B batch, T columns of the mask.
+"""
+
+from onnx import NodeProto, TensorProto, helper
+
+from onnxgen.graph.proto import Scope
+from onnxgen.graph.rewrites.attention import made_here
+from onnxgen.graph.rewrites.editing import Draft, Site, UnfitError
+
+# Inputs of these names have these roles, see ``graph/roles.py``.
+LAST, TOTAL = "seqlens_k", "total_sequence_length"
+_PLACES = {5: LAST, 6: TOTAL}  # number of the operator's input -> what it takes
+
+
+def take_counts(draft: Draft) -> list[Site]:
+    """Has the operators read their counts from inputs instead of the mask; where."""
+    scope = draft.scope
+    nodes = [node for _, node in scope.nodes("GroupQueryAttention")]
+    given = {name for node in nodes for name in node.input[5:6] if scope.input_dims(name)}
+    if not nodes or given or not draft.grows:
+        return []
+    if scope.children:
+        return draft.leave("the graph has branches")
+    try:
+        mask = _summed(scope, nodes[0].input[5])
+        if any(_summed(scope, node.input[5]) != mask for node in nodes):
+            raise UnfitError("attentions count by different masks")
+        if any(_measured(scope, node.input[6]) != mask for node in nodes):
+            raise UnfitError("the total is not the mask's length")
+        batch = _batch(scope, mask)
+    except UnfitError as reason:
+        return draft.leave(reason)
+    before = draft.copy()
+    sites = [Site.of(scope, node) for node in nodes]
+    for node in nodes:
+        copy = NodeProto.FromString(node.SerializeToString())
+        for index, name in _PLACES.items():
+            copy.input[index] = name
+        draft.replace(node, [copy])
+    draft.settle()
+    if any(True for _ in draft.scope.uses(mask)):
+        draft.adopt(before)
+        return draft.leave("something else reads the mask")
+    ports = draft.model.graph.input
+    del ports[[port.name for port in ports].index(mask)]
+    ports.append(helper.make_tensor_value_info(LAST, TensorProto.INT32, [batch]))
+    ports.append(helper.make_tensor_value_info(TOTAL, TensorProto.INT32, []))
+    return sites
+
+
+def _summed(scope: Scope, name: str) -> str:
+    """The mask (B,T) whose ones, less one, are ``name`` (B,)."""
+    less = made_here(scope, _uncast(scope, name), "Sub")
+    if less is not None and _is(scope, less.input[1], 1):
+        total = made_here(scope, _uncast(scope, less.input[0]), "ReduceSum")
+        if total is not None and len(total.input) == 2 and _is(scope, total.input[1], 1, -1):
+            return _uncast(scope, total.input[0])
+    raise UnfitError("valid rows are not the sum of a mask")
+
+
+def _measured(scope: Scope, name: str) -> str:
+    """The mask (B,T) whose T is ``name``; "" if none's is."""
+    picked = made_here(scope, _uncast(scope, name), "Gather")
+    if picked is not None and _is(scope, picked.input[1], 1, -1):
+        shape = made_here(scope, picked.input[0], "Shape")
+        if shape is not None and not shape.attribute:
+            return _uncast(scope, shape.input[0])
+    return ""
+
+
+def _is(scope: Scope, name: str, *values: int) -> bool:
+    """Whether ``name`` is a constant of one number, one of ``values``."""
+    found = scope.value(name)
+    return found is not None and found.size == 1 and found.item() in values
+
+
+def _uncast(scope: Scope, name: str) -> str:
+    """What ``name`` was before its type changed."""
+    while (cast := made_here(scope, name, "Cast")) is not None:
+        name = cast.input[0]
+    return name
+
+
+def _batch(scope: Scope, mask: str) -> int | str | None:
+    """B of the input ``mask``, if it is one whose length may vary."""
+    dims = scope.input_dims(mask) or ()
+    taken = {LAST, TOTAL} & {port.name for port in scope.graph.input}
+    if len(dims) != 2 or isinstance(dims[1], int) or taken:
+        raise UnfitError("the mask is no input of any length")
+    return dims[0]
