@@ -147,7 +147,7 @@ def main() -> int:
     failed = False
     for context in arguments.context:
         row = measure(model, context, arguments.steps)
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
         failed |= bool(arguments.max_ratio and row["ratio"] > arguments.max_ratio)
         failed |= bool(arguments.max_outside and row["outside_share"] > arguments.max_outside)
         if arguments.json:

@@ -202,7 +202,7 @@ def timed(run: Run, batches: list[list[Ids]], new: int, options: dict[str, Any])
         first.append(ticks[0] - start)
         rest.append(ticks[-1] - ticks[0])
         rows += [list(row) for row in zip(*columns, strict=True)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     speed = (new - 1) * len(batches[0]) / fmean(rest)
     return {"first": fmean(first), "speed": speed, "tokens": rows, "peak": peak}
 

@@ -62,13 +62,14 @@ class Scope:
         self.outputs = [output.name for output in graph.output]
         self._tensors = {tensor.name: tensor for tensor in graph.initializer}
         self._makers: dict[str, NodeProto] = {}
-        self._uses: dict[str, list[Use]] = defaultdict(list)
+        # Without the scope itself: in a circle it would outlive its last reader, and its graph.
+        self._uses: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
         self.children: list[tuple[NodeProto, str, Scope]] = []
         for node in graph.node:
             self._makers.update((name, node) for name in node.output if name)
             for index, name in enumerate(node.input):
                 if name:
-                    self._uses[name].append(Use(node, index, self))
+                    self._uses[name].append((node, index))
             for attribute in node.attribute:
                 if attribute.type == AttributeProto.GRAPH:
                     self.children.append((node, attribute.name, Scope(attribute.g, self)))
@@ -109,7 +110,8 @@ class Scope:
     def uses(self, name: str) -> Iterator[Use]:
         """All readings of tensor ``name``, here and in the bodies within."""
         for scope in self.walk():
-            yield from scope._uses.get(name, ())
+            for node, index in scope._uses.get(name, ()):
+                yield Use(node, index, scope)
 
     def tensor(self, name: str) -> TensorProto | None:
         """The initializer or ``Constant`` behind ``name``, its payload dropped if it was large."""

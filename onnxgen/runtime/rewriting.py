@@ -21,6 +21,7 @@ from onnxgen.graph.rewrites.counts import LAST, TOTAL
 from onnxgen.graph.rewrites.editing import Site
 from onnxgen.graph.rewrites.excerpt import excerpt
 from onnxgen.graph.rewrites.last_logits import INPUT as LOGITS_KEPT
+from onnxgen.graph.rewrites.order import pack_largest_first
 from onnxgen.graph.rewrites.sizes import size_of
 from onnxgen.runtime.session import EXTERNAL_FOLDER, PLAIN, Engine, Model, require_onnxruntime
 
@@ -56,8 +57,10 @@ def _decoder(path: Path, config: Mapping[str, Any], engine: Engine, shares: bool
     source = prepared(path, engine, shares)
     if not isinstance(source, Model):
         return DecoderGraph.load(path, config)
-    graph = Graph(ModelProto.FromString(source.proto), path)
-    return replace(inspect(graph, config), source=source)
+    model = ModelProto.FromString(source.proto)
+    facts = inspect(Graph(model, path), config)
+    pack_largest_first(model)
+    return replace(facts, source=replace(source, proto=model.SerializeToString()))
 
 
 def prepared(path: Path, engine: Engine = PLAIN, shares: bool = True) -> Path | Model:

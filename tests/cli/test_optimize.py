@@ -25,6 +25,7 @@ def test_a_model_is_written_rewritten(tmp_path, capsys):
     assert "attention to GroupQueryAttention" in told
     assert {path.name for path in out.iterdir()} >= {"model.onnx", "config.json", "tokenizer.json"}
     assert "Softmax" not in operators(out / "model.onnx")
+    onnx.checker.check_model(out / "model.onnx")  # nodes in order, among others
     written = onnxgen.load(out, rewrites=False)
     assert written.model.graph.mode == "in_place"
     prompt = [5, 9, 12, 40]

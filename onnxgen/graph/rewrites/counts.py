@@ -1,4 +1,4 @@
-"""Valid rows counted by the host, where the graph counts them from a mask that nothing else reads.
+"""Valid rows counted by the host instead of from a mask, which is fed if something else reads it.
 
 ``GroupQueryAttention`` takes each row's last valid index and the total. Exports sum the mask's ones
 for that, in each step and over all of the context; whoever makes the mask knows the numbers.
@@ -6,7 +6,7 @@ for that, in each step and over all of the context; whoever makes the mask knows
 Letters: B batch, T columns of the mask.
 """
 
-from onnx import NodeProto, TensorProto, helper
+from onnx import TensorProto, helper
 
 from onnxgen.graph.proto import Scope
 from onnxgen.graph.rewrites.attention import made_here
@@ -35,22 +35,14 @@ def take_counts(draft: Draft) -> list[Site]:
         batch = _batch(scope, mask)
     except UnfitError as reason:
         return draft.leave(reason)
-    before = draft.copy()
-    sites = [Site.of(scope, node) for node in nodes]
     for node in nodes:
-        copy = NodeProto.FromString(node.SerializeToString())
         for index, name in _PLACES.items():
-            copy.input[index] = name
-        draft.replace(node, [copy])
-    draft.settle()
-    if any(True for _ in draft.scope.uses(mask)):
-        draft.adopt(before)
-        return draft.leave("something else reads the mask")
-    ports = draft.model.graph.input
-    del ports[[port.name for port in ports].index(mask)]
-    ports.append(helper.make_tensor_value_info(LAST, TensorProto.INT32, [batch]))
-    ports.append(helper.make_tensor_value_info(TOTAL, TensorProto.INT32, []))
-    return sites
+            node.input[index] = name
+    for name, dims in ((LAST, [batch]), (TOTAL, [])):
+        info = helper.make_tensor_value_info(name, TensorProto.INT32, dims)
+        draft.model.graph.input.append(info)
+    draft.retire(mask)
+    return [Site.of(scope, node) for node in nodes]
 
 
 def _summed(scope: Scope, name: str) -> str:

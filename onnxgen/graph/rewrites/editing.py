@@ -70,6 +70,7 @@ class Draft:
         self._names = 0
         self._replaced: dict[int, list[NodeProto]] = {}  # the scope keeps the nodes alive
         self._first: list[NodeProto] = []
+        self._retired: set[str] = set()
 
     @classmethod
     def load(cls, path: Path) -> "Draft":
@@ -115,6 +116,10 @@ class Draft:
         """Adds ``node`` to the main graph, after those that were put first before it."""
         self._first.append(node)
 
+    def retire(self, name: str) -> None:
+        """Has the input ``name`` go unless something reads it still."""
+        self._retired.add(name)
+
     def constant(self, scope: Scope, about: str, value: np.ndarray[Any, Any]) -> str:
         """The name of a new initializer."""
         name = self.name(about)
@@ -151,6 +156,11 @@ class Draft:
             self._settle_body(scope.graph)
         self._replaced.clear()
         self.scope = Scope(self.model.graph)
+        inputs = self.model.graph.input
+        for port in list(inputs):
+            if port.name in self._retired and not any(self.scope.uses(port.name)):
+                inputs.remove(port)
+        self._retired.clear()
 
     def _settle_body(self, graph: GraphProto) -> None:
         nodes = [new for node in graph.node for new in self._replaced.get(id(node), [node])]
