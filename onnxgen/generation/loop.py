@@ -91,23 +91,24 @@ def run(
         order = np.arange(len(live)) // copies
         decoder.reorder(order)
         logits = logits[order]
+    ones = np.ones(len(live), np.int64)
     while True:
         chosen = choose(logits, live)  # (B,)
         clock.tick()
-        for row, token in zip(live, chosen.tolist(), strict=True):
+        tokens, late = chosen.tolist(), clock.expired()
+        for row, token in zip(live, tokens, strict=True):
             row.push(token)
-            if clock.expired():
+            if late:
                 row.finish_reason = row.finish_reason or "length"
         reasons = [row.finish_reason for row in live]
-        yield Step([row.index for row in live], chosen.tolist(), reasons)
-        kept = [i for i, reason in enumerate(reasons) if reason is None]
-        if not kept:
-            return
-        if len(kept) < len(live):
+        yield Step([row.index for row in live], tokens, reasons)
+        if any(reasons):
+            kept = [i for i, reason in enumerate(reasons) if reason is None]
+            if not kept:
+                return
             decoder.reorder(kept)
-            live = [live[i] for i in kept]
-            chosen = chosen[kept]
-        logits = decoder.step(chosen[:, None], np.ones(len(live), np.int64))
+            live, chosen, ones = [live[i] for i in kept], chosen[kept], ones[kept]
+        logits = decoder.step(chosen[:, None], ones)
 
 
 def padded(prompts: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:

@@ -76,9 +76,9 @@ class Steady:
         if self._single is not None:
             self._single.feed(token, cancel)
         else:
-            self._ids[...] = token
+            self._ids.fill(token.item())
         for held, offset in self._counts:
-            held[...] = past + offset
+            held.fill(past + offset)
         if self._mask is not None:
             shape = (1, past + 1)
             self.binding.read(self._mask.name, self._mask.elem_type, shape, self._ones)
