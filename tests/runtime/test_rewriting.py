@@ -31,18 +31,19 @@ COUNTS = {
     "bart/encoder_model.onnx": {"attention": 2},
     "marian/decoder_model_merged.onnx": {"attention": 8},
     "t5-q8/decoder_model_merged_quantized.onnx": {"tables": 2},
-    "llama/model.onnx": {"group_query": 2, "counts": 2},
+    "llama/model.onnx": {"group_query": 2, "rotary": 2, "counts": 2},
     "granite/model.onnx": {"group_query": 2},
-    "qwen3/model.onnx": {"group_query": 2},  # normalised heads
+    "qwen3/model.onnx": {"group_query": 2, "rotary": 2},  # normalised heads
     "phi3/model.onnx": {"group_query": 2},  # packed projections
     "gpt_bigcode/model.onnx": {"group_query": 2},  # one head of keys for all
     "gpt_neox/model.onnx": {"group_query": 2},
     "mistral/model.onnx": {"group_query": 2},  # a window
-    "opt/model.onnx": {"group_query": 2},  # a mask of numbers
     "smolvlm/onnx/decoder_model_merged.onnx": {"group_query": 2},  # embeddings go in
     "llava/onnx/decoder_model_merged.onnx": {"group_query": 2},
     "llava-onevision/onnx/decoder_model_merged.onnx": {"group_query": 2},
-    "qwen2-vl/onnx/decoder_model_merged.onnx": {"group_query": 2},  # positions of three axes
+    # positions of three axes
+    "qwen2-vl/onnx/decoder_model_merged.onnx": {"group_query": 2, "rotary": 2},
+    "opt/model.onnx": {"group_query": 2, "rotary": None},  # a mask of numbers, positions embedded
     # Positions come from the length of the cache.
     "gemma3_text/model.onnx": {"group_query": None},
     "bloom/model.onnx": {"group_query": None},
@@ -127,6 +128,27 @@ def test_counts_take_the_place_of_the_mask(name):
     assert "attention_mask" not in graph.inputs
     assert graph.inputs["seqlens_k"].dtype == "int32"
     assert graph.inputs["total_sequence_length"].shape == ()
+
+
+@pytest.mark.parametrize("name", ["cohere", "gpt_neox", "phi3"])  # the last two turn a part
+def test_why_a_rotary_embedding_is_kept(name):
+    found = rewrite(MODELS / name / "model.onnx")
+    reason = "heads are turned in part, by pairs or by other angles"
+    assert found.left["rotary embedding to RotaryEmbedding"] == {reason: 2}
+
+
+def test_halves_that_are_exchanged_are_found_out(tmp_path):
+    """``[-x1, x2]``: alike in structure, and no rotation."""
+    model = onnx.load(MODELS / "llama/model.onnx")
+    makers = {node.output[0]: node for node in model.graph.node}
+    for node in model.graph.node:
+        negated = makers.get(node.input[0]) if node.op_type == "Concat" else None
+        if negated is not None and negated.op_type == "Neg":
+            negated.input[0], node.input[1] = node.input[1], negated.input[0]
+    onnx.save(model, tmp_path / "model.onnx")
+    assert "rotary" in rewrite(tmp_path / "model.onnx").sites
+    with pytest.warns(UserWarning, match="runs as it came"):
+        assert prepared(tmp_path / "model.onnx") == tmp_path / "model.onnx"
 
 
 def test_why_a_pair_of_graphs_is_left_alone():

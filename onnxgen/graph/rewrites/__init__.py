@@ -14,6 +14,7 @@ from onnxgen.graph.rewrites import (
     group_query,
     last_logits,
     reshapes,
+    rotary,
     tables,
 )
 from onnxgen.graph.rewrites.editing import Draft, Site
@@ -41,6 +42,7 @@ REWRITES = (
     Rewrite("accuracy", "MatMulNBits with 8-bit activations", blocks.lower, rounds=True),
     Rewrite("tables", "8-bit table made floats once", tables.hoist, exact=True),
     Rewrite("group_query", "attention to GroupQueryAttention", group_query.share, shares=True),
+    Rewrite("rotary", "rotary embedding to RotaryEmbedding", rotary.turn),
     Rewrite("counts", "valid rows counted outside", counts.take_counts, exact=True),
     Rewrite("last_logits", "logits of the last token alone", last_logits.keep_last, exact=True),
     Rewrite("reshapes", "shapes written down", reshapes.write_down),

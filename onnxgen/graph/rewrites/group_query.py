@@ -95,14 +95,7 @@ def _nodes(
     flat = []
     parts = ((layer.query, layer.heads), (layer.key, layer.groups), (layer.value, layer.groups))
     for name, heads in parts:
-        packed = unsplit(draft.scope, name, SPLIT)
-        if packed is None:
-            turned, packed = draft.name("turned"), draft.name("packed")
-            target = np.array([0, 0, heads * layer.size], np.int64)
-            shape = draft.constant(draft.scope, "shape", target)
-            nodes.append(helper.make_node("Transpose", [name], [turned], perm=SPLIT))
-            nodes.append(helper.make_node("Reshape", [turned, shape], [packed]))
-        flat.append(packed)
+        flat.append(pack(draft, name, heads * layer.size, nodes))
     pasts = [join.input[0] for join in layer.joins]
     presents = [join.output[0] for join in layer.joins]
     node = helper.make_node(
@@ -117,6 +110,17 @@ def _nodes(
         local_window_size=window or -1,
     )
     return [*nodes, node]
+
+
+def pack(draft: Draft, heads: str, width: int, nodes: list[NodeProto]) -> str:
+    """``heads`` (B,N,S,D) as (B,S,N*D), of that ``width``; ``nodes`` get what has to be done."""
+    packed = unsplit(draft.scope, heads, SPLIT)
+    if packed is None:
+        turned, packed = draft.name("turned"), draft.name("packed")
+        shape = draft.constant(draft.scope, "shape", np.array([0, 0, width], np.int64))
+        nodes.append(helper.make_node("Transpose", [heads], [turned], perm=SPLIT))
+        nodes.append(helper.make_node("Reshape", [turned, shape], [packed]))
+    return packed
 
 
 def _lengths(draft: Draft, padding: str) -> tuple[str, str]:
