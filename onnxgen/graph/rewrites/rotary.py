@@ -36,7 +36,7 @@ def turn(draft: Draft) -> list[Site]:
     """Replaces what turns the queries and keys of attentions by ``RotaryEmbedding``; where."""
     scope = draft.scope
     nodes = [node for _, node in scope.nodes("GroupQueryAttention")]
-    if not nodes or scope.children or not any(True for _ in scope.nodes("Cos")):
+    if not nodes or scope.children or not _has_angles(scope):
         return []
     if draft.half:
         return draft.leave("weights of half precision round otherwise in another operator")
@@ -57,6 +57,12 @@ def turn(draft: Draft) -> list[Site]:
                 tables[found.angles] = _tables(draft, found, made)
             draft.replace(node, [*made, *_nodes(draft, found, tables[found.angles], node.output)])
     return sites
+
+
+def _has_angles(scope: Scope) -> bool:
+    """Whether anything is turned here: by angles that are computed, or looked up in tables."""
+    crossed = (use for _, node in scope.nodes("Neg") for use in scope.uses(node.output[0]))
+    return any(use.node.op_type == "Concat" for use in crossed) or any(scope.nodes("Cos"))
 
 
 def _turns(scope: Scope, attention: NodeProto) -> Iterator[tuple[str, _Turn]]:
