@@ -36,3 +36,11 @@ def test_a_tied_head_brings_its_transpose():
 
 def test_a_graph_without_products_stays():
     assert listed(1, table=[90, 4]) == ["Gather"]
+
+
+def test_nodes_without_their_inputs_are_left_to_onnxruntime():
+    nodes = [helper.make_node("Transpose", [], []), helper.make_node("MatMul", ["table"], ["x"])]
+    graph = helper.make_graph(nodes, "g", [], [], [TensorProto(name="table", dims=[90, 4])])
+    model = ModelProto(graph=graph)
+    pack_largest_first(model)
+    assert [node.op_type for node in model.graph.node] == ["Transpose", "MatMul"]

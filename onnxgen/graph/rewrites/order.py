@@ -21,13 +21,14 @@ def pack_largest_first(model: ModelProto) -> None:
     graph = model.graph
     sizes: dict[str, int] = {tensor.name: prod(tensor.dims) for tensor in graph.initializer}
     turned = {
-        node.output[0]: node
+        output: node
         for node in graph.node
-        if node.op_type == "Transpose" and node.input[0] in sizes
+        if node.op_type == "Transpose" and sizes.keys() & set(node.input)
+        for output in node.output
     }
 
     def size(node: NodeProto) -> int:
-        if node.op_type not in _PACKED:
+        if node.op_type not in _PACKED or len(node.input) < 2:
             return 0
         name = node.input[1]
         return sizes.get(turned[name].input[0] if name in turned else name, 0)
