@@ -54,11 +54,14 @@ class BareLoop:
         binding, graph = self.binding, self.graph
         start, self.length = self.length, self.length + ids.shape[1]
         binding.bind_cpu_input(graph.inputs["ids"].name, ids)
-        mask = np.ascontiguousarray(self.ones[:, : self.length])
-        binding.bind_cpu_input(graph.inputs["mask"].name, mask)
-        if "positions" in graph.inputs:
-            positions = np.arange(start, self.length)[None]
-            binding.bind_cpu_input(graph.inputs["positions"].name, positions)
+        fed = {
+            "mask": np.ascontiguousarray(self.ones[:, : self.length]),
+            "positions": np.arange(start, self.length)[None],
+            "last_index": np.array([self.length - 1], np.int32),
+            "total_length": np.array(self.length, np.int32),
+        }
+        for role in fed.keys() & graph.inputs.keys():
+            binding.bind_cpu_input(graph.inputs[role].name, fed[role])
         names = [graph.logits.name]
         if not self.in_place:
             names += [slot.output for slot in graph.slots]
