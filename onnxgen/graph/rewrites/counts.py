@@ -11,6 +11,8 @@ from onnx import TensorProto, helper
 from onnxgen.graph.proto import Scope
 from onnxgen.graph.rewrites.attention import made_here
 from onnxgen.graph.rewrites.editing import Draft, Site, UnfitError
+from onnxgen.graph.rewrites.masks import numbers_of
+from onnxgen.graph.rewrites.reshapes import size_behind
 
 # Inputs of these names have these roles, see ``graph/roles.py``.
 LAST, TOTAL = "seqlens_k", "total_sequence_length"
@@ -30,7 +32,7 @@ def take_counts(draft: Draft) -> list[Site]:
         mask = _summed(scope, nodes[0].input[5])
         if any(_summed(scope, node.input[5]) != mask for node in nodes):
             raise UnfitError("attentions count by different masks")
-        if any(_measured(scope, node.input[6]) != mask for node in nodes):
+        if any(size_behind(scope, node.input[6]) != (mask, 1) for node in nodes):
             raise UnfitError("the total is not the mask's length")
         batch = _batch(scope, mask)
     except UnfitError as reason:
@@ -48,27 +50,12 @@ def take_counts(draft: Draft) -> list[Site]:
 def _summed(scope: Scope, name: str) -> str:
     """The mask (B,T) whose ones, less one, are ``name`` (B,)."""
     less = made_here(scope, _uncast(scope, name), "Sub")
-    if less is not None and _is(scope, less.input[1], 1):
+    if less is not None and numbers_of(scope, less.input[1]) == [1]:
         total = made_here(scope, _uncast(scope, less.input[0]), "ReduceSum")
-        if total is not None and len(total.input) == 2 and _is(scope, total.input[1], 1, -1):
+        axes = numbers_of(scope, total.input[1]) if total is not None and total.input[1:] else []
+        if total is not None and axes in ([1], [-1]):
             return _uncast(scope, total.input[0])
     raise UnfitError("valid rows are not the sum of a mask")
-
-
-def _measured(scope: Scope, name: str) -> str:
-    """The mask (B,T) whose T is ``name``; "" if none's is."""
-    picked = made_here(scope, _uncast(scope, name), "Gather")
-    if picked is not None and _is(scope, picked.input[1], 1, -1):
-        shape = made_here(scope, picked.input[0], "Shape")
-        if shape is not None and not shape.attribute:
-            return _uncast(scope, shape.input[0])
-    return ""
-
-
-def _is(scope: Scope, name: str, *values: int) -> bool:
-    """Whether ``name`` is a constant of one number, one of ``values``."""
-    found = scope.value(name)
-    return found is not None and found.size == 1 and found.item() in values
 
 
 def _uncast(scope: Scope, name: str) -> str:

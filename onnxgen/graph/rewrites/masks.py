@@ -36,17 +36,17 @@ def stripped(scope: Scope, bias: str) -> str:
     made numbers, whichever of that each layer does."""
     chosen = made_here(scope, bias, "Where")
     if chosen is not None:
-        shown, hidden = (_numbers(scope, value) for value in chosen.input[1:])
+        shown, hidden = (numbers_of(scope, value) for value in chosen.input[1:])
         if shown == [0] and len(hidden) == 1 and hidden[0] <= HIDDEN:
             bias = chosen.input[0]
     cut = made_here(scope, bias, "Slice")
     if cut is None or len(cut.input) < 4:
         return bias
-    whole = _numbers(scope, cut.input[1]) == [0] and _numbers(scope, cut.input[3]) in ([3], [-1])
-    return cut.input[0] if whole else bias
+    starts, axes = (numbers_of(scope, cut.input[index]) for index in (1, 3))
+    return cut.input[0] if starts == [0] and axes in ([3], [-1]) else bias
 
 
-def _numbers(scope: Scope, name: str) -> list[float]:
+def numbers_of(scope: Scope, name: str) -> list[float]:
     """The elements of a small constant; none for what is computed or large."""
     value = scope.value(name)
     return [] if value is None else [float(number) for number in value.ravel()]
@@ -141,5 +141,7 @@ def _far(scope: Scope, constants: dict[str, TensorProto]) -> int:
         if prod(tensor.dims) > FEW:
             places += [size for size in tensor.dims if size >= FAR]
         else:
-            numbers += [int(abs(number)) for number in _numbers(scope, name) if abs(number) < MOST]
+            numbers += [
+                int(abs(number)) for number in numbers_of(scope, name) if abs(number) < MOST
+            ]
     return min(places or [max(numbers) + 2])

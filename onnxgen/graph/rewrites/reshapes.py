@@ -71,11 +71,11 @@ def elements(scope: Scope, name: str) -> list[int | tuple[str, int] | None] | No
         if constant is not None:
             found += [int(item) for item in constant.reshape(-1)]
         else:
-            found.append(_size(scope, part))
+            found.append(size_behind(scope, part))
     return found
 
 
-def _size(scope: Scope, name: str) -> tuple[str, int] | None:
+def size_behind(scope: Scope, name: str) -> tuple[str, int] | None:
     """The (tensor, axis) whose size is the one element of ``name``, seen through views."""
     axis: int | None = None
     while (made := scope.maker(name)) is not None:

@@ -18,6 +18,7 @@ from onnxgen.graph.proto import Scope, attributes
 from onnxgen.graph.rewrites.attention import SPLIT, made_here
 from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site, UnfitError
 from onnxgen.graph.rewrites.group_query import pack
+from onnxgen.graph.rewrites.masks import numbers_of
 
 _OTHERWISE = "heads are turned in part, by pairs or by other angles"
 
@@ -109,8 +110,7 @@ def _crosses(scope: Scope, name: str, heads: str) -> bool:
 def _angles(scope: Scope, name: str) -> str:
     """The cosines or sines (B,S,D) that ``name`` (B,1,S,D) are."""
     raised = made_here(scope, name, "Unsqueeze")
-    axes = scope.value(raised.input[1]) if raised is not None and len(raised.input) == 2 else None
-    if raised is None or axes is None or axes.tolist() != [1]:
+    if raised is None or not raised.input[1:] or numbers_of(scope, raised.input[1]) != [1]:
         raise UnfitError(_OTHERWISE)
     angles: str = raised.input[0]
     return angles
