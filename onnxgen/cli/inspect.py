@@ -150,7 +150,7 @@ def _graph(session: "Session") -> Rows:
     yield "weights", ", ".join(weights) or "none"
     if session.rewrites:
         made = [f"{count} x {about}" for about, count in session.rewrites.items()]
-        yield "rewritten", ", ".join(made)
+        yield "rewritten", f"{', '.join(made)}; checked when it loads"
     for number, (about, reasons) in enumerate(session.not_rewritten.items()):
         told = [f"{count} x {why}" if count > 1 else why for why, count in reasons.items()]
         yield "" if number else "as it came", f"no {about}: {', '.join(told)}"

@@ -1,11 +1,12 @@
-"""Graphs rewritten in memory before they run, each checked against the graph as it came.
+"""Graphs rewritten in memory before they run, each rewrite checked against the graph as it came.
 
 The check runs excerpts: all that leads to the first places that were edited, before and after, on
-random values. It reads the weights of a layer, not of the model.
+random values. It reads the weights of a layer, not of the model. What fails it is left out, and the
+rest is used.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,28 @@ from onnx import ModelProto
 
 from onnxgen.graph.decoder import DecoderGraph, inspect
 from onnxgen.graph.proto import Graph, Port, port_of
-from onnxgen.graph.rewrites import Rewritten, rewrite
+from onnxgen.graph.rewrites import Rewritten, about, rewrite
 from onnxgen.graph.rewrites.counts import LAST, TOTAL
 from onnxgen.graph.rewrites.editing import Site
 from onnxgen.graph.rewrites.excerpt import excerpt
 from onnxgen.graph.rewrites.last_logits import INPUT as LOGITS_KEPT
 from onnxgen.graph.rewrites.order import pack_largest_first
 from onnxgen.graph.rewrites.sizes import size_of
-from onnxgen.runtime.session import EXTERNAL_FOLDER, PLAIN, Engine, Model, require_onnxruntime
+from onnxgen.runtime.session import (
+    EXTERNAL_FOLDER,
+    PLAIN,
+    Engine,
+    Model,
+    reason_of,
+    require_onnxruntime,
+)
+
+Feeds = dict[str, NDArray[Any]]
 
 CHECKED = 2  # places of each rewrite in a body that a check covers
 # Of the largest value. Kernels that sum in another order differ by 1e-5; where activations are
 # quantised such a difference moves some of them by one step of 255.
 TOLERANCE, ROUGH = 1e-3, 5e-2
-
 
 LARGE = 100_000  # numbers in an input of static dims, above which one run has to do
 # One row where several tokens follow a cache: GroupQueryAttention takes no more.
@@ -38,6 +47,9 @@ SIZES = (
     {"B": 1, "S": 3, "P": 5, "T": 7},
     {"B": 2, "S": 1, "P": 6, "T": 4},
 )
+# Strides and tables of positions want longer sounds, and pictures of their size alone: the first of
+# these that the graph takes.
+OTHERS: tuple[dict[str, int], ...] = ({}, {"T": 2000}, {"E": 224}, {"E": 384})
 
 
 def decoders(
@@ -64,47 +76,66 @@ def _decoder(path: Path, config: Mapping[str, Any], engine: Engine, shares: bool
 
 
 def prepared(path: Path, engine: Engine = PLAIN, shares: bool = True) -> Path | Model:
-    """What a session is to load of ``path``: its rewritten graph if it is as good, else itself.
-
-    Warns where a rewritten graph gives other values than the graph as it came. One that cannot be
-    checked, because nothing tells which sizes it takes, is not used either.
-    """
-    found = rewrite(path, engine.rounds, shares) if engine.rewrites else None
+    """What a session is to load of ``path``: its graph as :func:`checked` leaves it, or itself."""
+    found = checked(path, engine.rounds, shares) if engine.rewrites else None
     if found is None or not found.sites or found.draft.folder is None:
-        return path
-    try:
-        place = _difference(found)
-    except Exception:  # ONNX Runtime's own have no common base
-        return path
-    if place:
-        warnings.warn(
-            f"{path.name} runs as it came: rewritten ({found}), it gives other values at {place}",
-            stacklevel=2,
-        )
         return path
     proto = found.draft.model.SerializeToString()
     return Model(path.name, proto, found.draft.folder, found.config, str(found))
 
 
-def _difference(found: Rewritten) -> str:
-    """The first tensor at which the rewritten graph differs from the one that came, "" if none.
+def checked(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten | None:
+    """The graph of ``path`` with those rewrites that are as good as the graph as it came.
 
-    Raises whatever ONNX Runtime does where an excerpt does not run.
+    Arguments are those of :func:`rewrite`. One that gives other values is left out with a warning;
+    one that cannot be checked, because nothing tells which sizes the graph takes, without.
     """
-    if not found.doubtful:
-        return ""
+    without: dict[str, dict[str, int]] = {}
+    while (found := rewrite(path, rounds, shares, without)) and (fault := _fault(found)):
+        name, reason, wrong = fault
+        without[name] = {reason: len(found.sites[name])}
+        if wrong:
+            warnings.warn(f"{path.name} runs without {about(name)}: {reason}", stacklevel=2)
+    return found
+
+
+def _fault(found: Rewritten) -> tuple[str, str, bool] | None:
+    """The name of a rewrite that has to go, why, and whether it is wrong; None if all are right.
+
+    Of several that led to a tensor it is the last, which was made on what the others had left.
+    """
     bodies: dict[tuple[tuple[str, str], ...], list[Site]] = {}
-    for sites in found.doubtful:
+    for sites in found.doubtful.values():
         for place in {site.body: None for site in sites}:
             within = [site for site in sites if site.body == place and found.draft.holds(site)]
             bodies.setdefault(place, []).extend(within[:CHECKED])
     for sites in filter(None, bodies.values()):
-        pair = excerpt(found.before, sites), excerpt(found.draft, sites)
-        # A cache that a window has left.
-        sizes = [{"B": 1, "S": 3, "P": window + 2, "T": 7} for window in found.windows]
-        if tensor := _compare(*pair, str(found.draft.folder), (*SIZES, *sizes)):
-            return tensor
-    return ""
+        try:
+            tensor = _difference(found, sites)
+        except Exception as error:  # ONNX Runtime's own have no common base
+            reason = reason_of(error).rpartition("Status Message: ")[2]
+            return _last(found, sites), f"it cannot be checked: {reason}", False
+        if tensor:
+            at = [site for site in sites if site.output == tensor]
+            return _last(found, at), f"it gives other values at {tensor}", True
+    return None
+
+
+def _last(found: Rewritten, sites: Sequence[Site]) -> str:
+    """The last rewrite that was made at one of ``sites``."""
+    made = [name for name, own in found.doubtful.items() if not set(own).isdisjoint(sites)]
+    return made[-1]
+
+
+def _difference(found: Rewritten, sites: Sequence[Site]) -> str:
+    """The first tensor of ``sites``, of one body, that the rewrites change, "" if none.
+
+    Raises whatever ONNX Runtime does where an excerpt does not run.
+    """
+    before, after = excerpt(found.before, sites), excerpt(found.draft, sites)
+    # A cache that a window has left.
+    sizes = [{"B": 1, "S": 3, "P": window + 2, "T": 7} for window in found.windows]
+    return _compare(before, after, str(found.draft.folder), (*SIZES, *sizes))
 
 
 def _compare(
@@ -119,16 +150,41 @@ def _compare(
     rough = any(node.op_type in rounding for model in (before, after) for node in model.graph.node)
     static = [np.prod([dim for dim in port.shape if isinstance(dim, int)]) for port in ports]
     for sizes in SIZES[-1:] if max(static, default=0) > LARGE else every:
-        feeds = {port.name: _values(port, sizes) for port in ports}
-        mine, theirs = (
-            session.run(names, {port.name: feeds[port.name] for port in session.get_inputs()})
-            for session in sessions
-        )
+        feeds, mine = _taken(sessions[0], names, ports, sizes)
+        theirs = _run(sessions[1], names, feeds)
         for name, one, other in zip(names, mine, theirs, strict=True):
             bound = (ROUGH if rough else TOLERANCE) * float(np.abs(one).max(initial=1e-6))
             if one.shape != other.shape or not np.allclose(one, other, rtol=0, atol=bound):
                 return name
     return ""
+
+
+def _taken(
+    session: Any, names: list[str], ports: Sequence[Port], sizes: Mapping[str, int]
+) -> tuple[Feeds, list[NDArray[Any]]]:
+    """Values of ``sizes``, or others if need be, that the graph takes, and what it gives."""
+    for feeds in _feeds(ports, sizes):
+        try:
+            return feeds, _run(session, names, feeds)
+        except Exception as error:  # ONNX Runtime's own have no common base
+            failure = error
+    raise failure
+
+
+def _feeds(ports: Sequence[Port], sizes: Mapping[str, int]) -> Iterator[Feeds]:
+    tried: list[list[tuple[int, ...]]] = []
+    for others in OTHERS:
+        feeds = {port.name: _values(port, {**sizes, **others}) for port in ports}
+        shapes = [values.shape for values in feeds.values()]
+        if shapes not in tried:
+            tried.append(shapes)
+            yield feeds
+
+
+def _run(session: Any, names: list[str], feeds: Feeds) -> list[NDArray[Any]]:
+    taken = {port.name: feeds[port.name] for port in session.get_inputs()}
+    found: list[NDArray[Any]] = session.run(names, taken)
+    return found
 
 
 def _session(model: ModelProto, folder: str) -> Any:

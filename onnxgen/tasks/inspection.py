@@ -72,7 +72,8 @@ class Tensor:
 class Session:
     """One of the graphs that run: who wrote it, its weights, what goes in and out.
 
-    ``rewrites``: kind -> at how many places the graph is rewritten in memory before it runs.
+    ``rewrites``: kind -> at how many places the graph is rewritten in memory before it runs; what
+    fails the check against the graph as it came, which needs a session, is left out then.
     ``not_rewritten``: kind -> reason -> how many places stay as they came for that.
     """
 

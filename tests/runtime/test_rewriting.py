@@ -14,7 +14,7 @@ import onnxgen
 from onnxgen import wire
 from onnxgen.graph import rewrites
 from onnxgen.graph.rewrites import rewrite
-from onnxgen.runtime.rewriting import prepared
+from onnxgen.runtime.rewriting import checked, prepared
 from onnxgen.runtime.session import Engine, Model
 from tests.fixture_models import FIXTURES
 
@@ -52,9 +52,17 @@ COUNTS = {
     "genai-lfm2/model.onnx": {"counts": 1},  # one layer of two is no attention
     "../handmade/gqa_host/model.onnx": {"counts": None},  # they are inputs already
 }
-# Nothing is rewritten of the first: it has no attention, and no cache. The second takes samples,
-# and nothing says how many it needs: it cannot be checked.
-AS_THEY_ARE = ["smolvlm/onnx/embed_tokens.onnx", "moonshine/encoder_model.onnx"]
+# What takes samples, and what takes pictures: each has sizes that its names do not tell.
+SIZED = {
+    "moonshine/encoder_model.onnx": {"reshapes": 6},  # some hundred samples make a frame
+    "trocr/encoder_model.onnx": {"reshapes": 4, "attention": 1},  # a table for pictures of 32 x 32
+    "donut/encoder_model.onnx": {"reshapes": 12, "attention": 2},  # windows
+}
+# The operator takes no bias (B,1,1,T) for several queries, nor one that spreads over the keys.
+NOT_CHECKED = {
+    "smolvlm/onnx/vision_encoder.onnx": "Input 'attention_bias' dimension 2",
+    "moonshine/decoder_model_merged.onnx": "Input 'attention_bias' dimension 3",
+}
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -69,11 +77,26 @@ def test_what_is_rewritten(name):
     onnxruntime.InferenceSession(whole, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("name", AS_THEY_ARE)
-def test_what_is_left_alone(name):
-    path = MODELS / name
-    assert not rewrite(path).sites or "moonshine" in name
+def test_what_has_neither_attention_nor_a_cache_is_left_alone():
+    path = MODELS / "smolvlm/onnx/embed_tokens.onnx"
+    assert not rewrite(path).sites
     assert prepared(path) == path
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_sizes_that_no_name_tells_are_found(name):
+    found = checked(MODELS / name)
+    assert {kind: len(sites) for kind, sites in found.sites.items()} == SIZED[name]
+
+
+@pytest.mark.parametrize("name", NOT_CHECKED)
+def test_what_cannot_be_checked_is_left_out_alone(name):
+    found = checked(MODELS / name)
+    assert "reshapes" in found.sites
+    assert "attention" not in found.sites
+    ((reason, count),) = found.left["attention to MultiHeadAttention"].items()
+    assert reason.startswith(f"it cannot be checked: {NOT_CHECKED[name]}")
+    assert count == len(rewrite(MODELS / name).sites["attention"])
 
 
 # Why no attention becomes GroupQueryAttention, from how these models are defined.
@@ -147,8 +170,10 @@ def test_halves_that_are_exchanged_are_found_out(tmp_path):
             negated.input[0], node.input[1] = node.input[1], negated.input[0]
     onnx.save(model, tmp_path / "model.onnx")
     assert "rotary" in rewrite(tmp_path / "model.onnx").sites
-    with pytest.warns(UserWarning, match="runs as it came"):
-        assert prepared(tmp_path / "model.onnx") == tmp_path / "model.onnx"
+    with pytest.warns(UserWarning, match="runs without rotary embedding to RotaryEmbedding"):
+        found = checked(tmp_path / "model.onnx")
+    assert "rotary" not in found.sites
+    assert "group_query" in found.sites
 
 
 def test_why_a_pair_of_graphs_is_left_alone():
@@ -207,7 +232,7 @@ def test_nothing_is_rewritten_if_that_is_asked():
 
 
 def test_a_wrong_rewrite_is_found_out(monkeypatch):
-    """A scale that is off by a tenth: the graph runs as it came, and a warning says so."""
+    """A scale that is off by half: the graph runs without it, and a warning says so."""
     fuse = rewrites.attention.fuse
 
     def wrong(draft):
@@ -223,8 +248,10 @@ def test_a_wrong_rewrite_is_found_out(monkeypatch):
     broken = rewrites.Rewrite("attention", "attention, broken", wrong)
     monkeypatch.setattr(rewrites, "REWRITES", (*kept, broken))
     path = MODELS / "whisper/encoder_model.onnx"
-    with pytest.warns(UserWarning, match="runs as it came"):
-        assert prepared(path) == path
+    with pytest.warns(UserWarning, match="runs without attention, broken: it gives other values"):
+        about = prepared(path).about
+    assert about.endswith(" x shapes written down")
+    assert "attention" not in about
 
 
 def test_weights_are_referred_to_where_they_lie(tmp_path):

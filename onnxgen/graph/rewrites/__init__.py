@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,10 +72,10 @@ class Rewritten:
         return dict([tables.FOLDED]) if "tables" in self.sites else {}
 
     @property
-    def doubtful(self) -> list[list[Site]]:
+    def doubtful(self) -> dict[str, list[Site]]:
         """The places of each rewrite that computes numbers in another way."""
         exact = {rewrite.name for rewrite in REWRITES if rewrite.exact}
-        return [found for name, found in self.sites.items() if name not in exact]
+        return {name: found for name, found in self.sites.items() if name not in exact}
 
     @property
     def windows(self) -> set[int]:
@@ -87,25 +87,35 @@ class Rewritten:
     @property
     def counts(self) -> dict[str, int]:
         """What was rewritten, for people -> at how many places."""
-        told = {rewrite.name: rewrite.about for rewrite in REWRITES}
-        return {told[name]: len(found) for name, found in self.sites.items()}
+        return {about(name): len(found) for name, found in self.sites.items()}
 
     def __str__(self) -> str:
         return ", ".join(f"{count} x {about}" for about, count in self.counts.items())
 
 
-def rewrite(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten | None:
+def about(name: str) -> str:
+    """What the rewrite of that name does, for people."""
+    return next(rewrite.about for rewrite in REWRITES if rewrite.name == name)
+
+
+def rewrite(
+    path: Path,
+    rounds: bool = False,
+    shares: bool = True,
+    without: Mapping[str, Mapping[str, int]] | None = None,
+) -> Rewritten | None:
     """The graph of ``path`` with all rewrites that fit it.
 
     ``rounds``: also those that compute with activations of 8 bits. ``shares``: also those that
     make the cache a shared buffer, which the second graph of an un-merged pair cannot have.
+    ``without``: the names of those that are not to be made -> why, as in :attr:`Rewritten.left`.
 
     A graph that a rewrite trips over is None, with a warning: that it is broken is for those to say
     who read its facts, or for ONNX Runtime.
     """
     draft = Draft.load(path)
     try:
-        return _rewritten(draft, rounds, shares)
+        return _rewritten(draft, rounds, shares, without or {})
     except Exception as error:
         warnings.warn(
             f"{path.name} runs as it came: it cannot be rewritten ({type(error).__name__})",
@@ -114,7 +124,9 @@ def rewrite(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten 
         return None
 
 
-def _rewritten(draft: Draft, rounds: bool, shares: bool) -> Rewritten:
+def _rewritten(
+    draft: Draft, rounds: bool, shares: bool, without: Mapping[str, Mapping[str, int]]
+) -> Rewritten:
     reason = "its data lies in another folder" if draft.folder is None else ""
     if reason or draft.model.functions:
         left = {"rewrites": {reason or "it has functions of its own": 1}}
@@ -122,6 +134,9 @@ def _rewritten(draft: Draft, rounds: bool, shares: bool) -> Rewritten:
     before, sites, left = draft.copy(), {}, {}
     for one in REWRITES:
         if one.rounds and not rounds:
+            continue
+        if one.name in without:
+            left[one.about] = dict(without[one.name])
             continue
         if one.shares and not shares:
             if draft.grows:
