@@ -4,8 +4,9 @@ MODELS is the folder that real_models fills; the peers run in the environments t
 unless ``--python PEER=PATH`` names another (llama-cpp has none there and runs only if named). Each
 peer runs in a process of its own, and they do the same work in turns, whole answers at a time, so
 that what else the machine does weighs on all alike; the ratios of each round are taken, then their
-medians. The processes of each round are new ones: where the pages of a process lie makes it up to a
-tenth faster or slower for all its life. Decoding is greedy and ends at no stop token.
+medians, with the error that they have by how far the rounds differ. The processes of each round are
+new ones, and another peer begins: where its pages lie makes a process up to a tenth faster or
+slower for all its life. Decoding is greedy and ends at no stop token.
 
 ``bare`` is a loop by hand over ONNX Runtime's default session and the graph as it came; ``optimum``
 is optimum-onnx, ``torch`` transformers on the checkpoint that the graphs were exported from. Tokens
@@ -15,6 +16,7 @@ along the other's tokens and tells how far its two best logits are apart there.
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 from typing import Any
 
 from peer_works import KINDS, OURS, Entrant, Ids, Plan, Work, works
@@ -87,7 +89,8 @@ def measure(work: Work, start: Callable[[str], Peer]) -> list[list[dict[str, Any
     told: list[list[dict[str, Any]]] = [[] for _ in work.entrants]
     for turn in range(work.repeats):
         peers = [start(entrant.peer) for entrant in work.entrants]
-        for place, entrant in list(enumerate(work.entrants))[:: 1 if turn % 2 else -1]:
+        for place in places(turn, len(peers)):
+            entrant = work.entrants[place]
             for new in (min(work.new, WARM), work.new):
                 time.sleep(PAUSE)
                 answer = peers[place].ask(batches=entrant.batches, new=new, options=entrant.options)
@@ -95,6 +98,12 @@ def measure(work: Work, start: Callable[[str], Peer]) -> list[list[dict[str, Any
         for peer in peers:
             peer.close()
     return told
+
+
+def places(turn: int, count: int) -> list[int]:
+    """The order of ``count`` entrants in a round: each begins in turn, then backwards."""
+    order = [(turn + place) % count for place in range(count)]
+    return order[:: -1 if turn // count % 2 else 1]
 
 
 class Judge:
@@ -142,28 +151,35 @@ def report(model: str, work: Work, start: Callable[[str], Peer], judge: Judge) -
         same = entrant.batches == work.entrants[0].batches
         for key in ("first", "speed") if same else ("speed",):
             pairs = zip(told[0], answers, strict=True)
-            row[f"{key}_ratio"] = median(a[key] / b[key] for a, b in pairs)
+            ratios = [a[key] / b[key] for a, b in pairs]
+            row[f"{key}_ratio"], row[f"{key}_error"] = median(ratios), error(ratios)
         if not entrant.plain and entrant.peer not in OTHER_WEIGHTS:
             row["margins"] = judge.margins(entrant, answers[-1]["tokens"])
         yield row
+
+
+def error(values: Sequence[float]) -> float:
+    """The standard error of a median: of normal ``values``, pi/2 times the variance of a mean."""
+    return stdev(values) * math.sqrt(math.pi / 2 / len(values)) if values[1:] else 0.0
 
 
 # -- the report -----------------------------------------------------------------------------------
 
 COLUMNS = {  # and how wide they are
     "model": 16, "work": 17, "by": 15, "first token": 11, "decoding": 11, "peak RSS": 8,
-    "first x": 7, "decoding x": 10, "tokens": 0,
+    "first x": 10, "decoding x": 10, "tokens": 0,
 }  # fmt: skip
 LEGEND = (
     "Ratios: the first line of each work over this line, in first-token time (below 1: the first "
-    "line is sooner) and in decoding speed of all rows together (above 1: it is faster). Tokens: "
-    "how many onnxgen's plain decoding, led along them, takes otherwise, and how far its two best "
-    f"logits are apart there if that is {NEAR} or more. Peak RSS: the process's, loading included."
+    "line is sooner) and in decoding speed of all rows together (above 1: it is faster), with "
+    "their standard errors. Tokens: how many onnxgen's plain decoding, led along them, takes "
+    "otherwise, and how far its two best logits are apart there if that is "
+    f"{NEAR} or more. Peak RSS: the process's, loading included."
 )
 
 
 def cells(row: Row) -> list[str]:
-    ratios = [f"{row[k]:.2f}" if k in row else "" for k in ("first_ratio", "speed_ratio")]
+    ratios = [ratio(row, kind) for kind in ("first", "speed")]
     margins = row.get("margins")
     far = [margin for margin in margins or () if margin >= NEAR]
     tokens = "" if margins is None else f"{len(margins)} differ" if margins else "equal"
@@ -171,6 +187,13 @@ def cells(row: Row) -> list[str]:
     figures = f"{row['first_ms']:.0f} ms", f"{row['tokens_per_second']:.1f} tok/s"
     names = row["model"], row["work"], row["by"]
     return [*names, *figures, f"{row['peak_rss_mb']:.0f} MB", *ratios, tokens]
+
+
+def ratio(row: Row, kind: str) -> str:
+    if f"{kind}_ratio" not in row:
+        return ""
+    known = f" ±{row[f'{kind}_error']:.2f}" if row[f"{kind}_error"] else ""
+    return f"{row[f'{kind}_ratio']:.2f}{known}"
 
 
 def line(texts: Sequence[str]) -> str:
