@@ -152,7 +152,7 @@ def _facts(graph: Graph, config: Mapping[str, Any]) -> DecoderGraph:
     logits, kind = _logits(graph, {path.output for path in paths.values()})
     counted = _counts(graph, {**role_of, **dict.fromkeys(paths, "cache")})
     mode, reason = _mode(graph, inputs, slots, counted)
-    ragged, ragged_reason = _ragged(mode, inputs, slots, counted, kind)
+    ragged, ragged_reason = _ragged(graph, mode, inputs, slots, counted, kind)
     vocab = logits.shape[-1]
     used = {logits.name, *(path.output for path in paths.values())}
     return DecoderGraph(
@@ -285,6 +285,7 @@ def _names(joins: Iterable[Join]) -> str:
 
 
 def _ragged(
+    graph: Graph,
     mode: Mode,
     inputs: Mapping[str, Port],
     slots: tuple[CacheSlot, ...],
@@ -307,6 +308,8 @@ def _ragged(
         return False, "the caches of sliding windows drop rows, equally many for all"
     if counted is Lengths.MASK_LENGTH:
         return False, "valid rows are counted by the mask's length, not its values"
+    if "positions" not in inputs and lengths.counts_shapes(graph.scope):
+        return False, "positions are counted by the mask's length, not its values"
     return True, "each row counts its own valid rows; padding follows the text"
 
 

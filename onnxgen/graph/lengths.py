@@ -5,12 +5,14 @@ new keys behind the valid rows. Whether the mask's *values* or only its *length*
 number decides whether rows of unequal length may share a batch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from onnx import NodeProto
 
 from onnxgen.graph.proto import VIEWS, Scope, attributes
+
+FEW = 8  # rows of a table that may be another thing than one of positions
 
 
 class Lengths(StrEnum):
@@ -90,9 +92,29 @@ def counts_mask(scope: Scope, mask: str) -> bool:
     Not so if an angle of a rotary embedding comes from the shapes alone: these see no mask.
     """
     sums = [sources(where, node.input[0]) for where, node in scope.nodes("CumSum")]
-    angles = [sources(where, node.input[0]) for where, node in scope.nodes("Cos", "Sin")]
-    by_shape = any(found and all(how == "shape" for how, _ in found) for found in angles)
-    return any(("value", mask) in found for found in sums) and not by_shape
+    return any(("value", mask) in found for found in sums) and not _by_shape(_angles(scope))
+
+
+def counts_shapes(scope: Scope) -> bool:
+    """Whether positions come from shapes alone and so are those of all rows of a batch."""
+    gathers = [(where, node) for where, node in scope.nodes("Gather")]
+    tables = [(where, node.input[1]) for where, node in gathers if is_table(where, node.input[0])]
+    return _by_shape([*_angles(scope), *tables])
+
+
+def _angles(scope: Scope) -> list[tuple[Scope, str]]:
+    return [(where, node.input[0]) for where, node in scope.nodes("Cos", "Sin")]
+
+
+def is_table(scope: Scope, name: str) -> bool:
+    """Whether ``name`` is a constant with a row for each of many positions."""
+    dims = scope.dims(name) or ()
+    return len(dims) == 2 and dims[0] >= FEW
+
+
+def _by_shape(tensors: Iterable[tuple[Scope, str]]) -> bool:
+    found = (sources(where, name) for where, name in tensors)
+    return any(ways and all(how == "shape" for how, _ in ways) for ways in found)
 
 
 def table_rows(scope: Scope, name: str) -> list[int]:

@@ -16,7 +16,7 @@ from onnxgen.graph import rewrites
 from onnxgen.graph.rewrites import rewrite
 from onnxgen.runtime.rewriting import checked, prepared
 from onnxgen.runtime.session import Engine, Model
-from tests.fixture_models import FIXTURES
+from tests.fixture_models import FIXTURES, FixtureModel
 
 MODELS = FIXTURES / "models"
 
@@ -45,13 +45,20 @@ COUNTS = {
     "qwen2-vl/onnx/decoder_model_merged.onnx": {"group_query": 2, "rotary": 2},
     "opt/model.onnx": {"group_query": 2, "rotary": None},  # a mask of numbers, positions embedded
     # Positions come from the length of the cache.
-    "gemma3_text/model.onnx": {"group_query": None},
+    "gemma3_text/model.onnx": {"group_query": 3, "rotary": 3},
+    "../handmade/concat_no_positions_rope/model.onnx": {"group_query": 2},
+    "../handmade/concat_learned_positions_from_past/model.onnx": {"group_query": 2},
     "bloom/model.onnx": {"group_query": None},
     "llama-pair/decoder_with_past_model.onnx": {"group_query": 2},
     "genai-llama/model.onnx": {"last_logits": 1, "counts": 2},
     "genai-lfm2/model.onnx": {"counts": 1},  # one layer of two is no attention
     "../handmade/gqa_host/model.onnx": {"counts": None},  # they are inputs already
 }
+PAST_LENGTH = [
+    "models/gemma3_text",
+    "handmade/concat_no_positions_rope",
+    "handmade/concat_learned_positions_from_past",
+]
 # What takes samples, and what takes pictures: each has sizes that its names do not tell.
 SIZED = {
     "moonshine/encoder_model.onnx": {"reshapes": 6},  # some hundred samples make a frame
@@ -101,7 +108,6 @@ def test_what_cannot_be_checked_is_left_out_alone(name):
 
 # Why no attention becomes GroupQueryAttention, from how these models are defined.
 REASONS = {
-    "gemma3_text/model.onnx": "something else reads the cache, as positions from its length do",
     # Both are prefix language models: a prompt's tokens see those behind them, too.
     "gemma3/onnx/decoder_model_merged.onnx": (
         "the mask comes from other inputs than a mask of padding"
@@ -182,6 +188,27 @@ def test_why_a_pair_of_graphs_is_left_alone():
     assert found.left["attention to GroupQueryAttention"] == {reason: 1}
     encoder = rewrite(MODELS / "whisper-en/encoder_model.onnx", shares=False)
     assert "attention to GroupQueryAttention" not in encoder.left
+
+
+@pytest.mark.parametrize("name", PAST_LENGTH)
+@pytest.mark.parametrize("options", [{}, {"prefill_chunk_size": 3}], ids=str)
+def test_positions_from_the_length_of_the_cache(name, options):
+    """Of a shared buffer the mask tells it, which is the longest row's for all: rows stay apart."""
+    model, fixture = onnxgen.load(FIXTURES / name), FixtureModel(FIXTURES / name)
+    assert model.model.graph.mode == "in_place"
+    assert not model.model.graph.ragged
+    options = {"eos_token_id": None, "do_sample": False, "max_new_tokens": 32, **options}
+    for order in [(1,), (0, 1, 2), (3, 1, 3)]:
+        answers = model.generate([fixture.prompts[i] for i in order], **options)
+        assert [list(answer.tokens) for answer in answers] == [fixture.greedy[i] for i in order]
+
+
+@pytest.mark.parametrize("name", PAST_LENGTH)
+def test_tokens_are_taken_back_where_the_mask_tells_the_past(name):
+    model, fixture = onnxgen.load(FIXTURES / name), FixtureModel(FIXTURES / name)
+    options = {"eos_token_id": None, "max_new_tokens": 32, "prompt_lookup_num_tokens": 4}
+    for prompt, tokens in zip(fixture.prompts, fixture.greedy, strict=True):
+        assert list(model.generate(prompt, do_sample=False, **options).tokens) == tokens
 
 
 def test_every_decoder_that_keeps_its_softmax_says_why():

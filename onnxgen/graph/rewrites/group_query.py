@@ -27,6 +27,7 @@ from onnxgen.graph.rewrites.attention import (
 )
 from onnxgen.graph.rewrites.editing import MICROSOFT, Draft, Site, UnfitError
 from onnxgen.graph.rewrites.masks import padding_of, stripped, window_of
+from onnxgen.graph.rewrites.past import count_by_mask
 
 _DEPTH = 12  # nodes between the heads' split and the product, those of a rotary embedding
 
@@ -67,11 +68,12 @@ def share(draft: Draft) -> list[Site]:
     except UnfitError as reason:
         return draft.leave(reason)
     before = draft.copy()
+    count_by_mask(draft, pasts, padding[layers[0].mask])
     _rewrite(draft, layers, windows, padding[layers[0].mask])
     uses = {use.node.op_type for name in pasts for use in draft.scope.uses(name)}
     if uses != {"GroupQueryAttention"}:
         draft.adopt(before)
-        return draft.leave("something else reads the cache, as positions from its length do")
+        return draft.leave("something else reads the cache")
     return [Site.of(draft.scope, node) for _, node in draft.scope.nodes("GroupQueryAttention")]
 
 
