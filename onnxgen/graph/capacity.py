@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from onnxgen.graph.lengths import is_table, sources, table_rows
+from onnxgen.graph.lengths import places, sources, table_rows
 from onnxgen.graph.proto import VIEWS, Graph, Port, Scope, attributes
 from onnxgen.graph.shapes import CacheSlot
 
@@ -67,15 +67,15 @@ def _self_indexed(graph: Graph, inputs: Mapping[str, Port]) -> Iterator[int]:
     """Positions in the tables that are indexed by positions which the graph counts itself."""
     ids = inputs["ids"].name if "ids" in inputs else ""
     for scope, node in graph.scope.nodes("Gather"):
-        if not is_table(scope, node.input[0]):
+        rows = places(scope, node.input[0])
+        if not rows:
             continue
-        dims = scope.dims(node.input[0]) or ()
         operators = _operators_behind(scope, node.input[1])
         found = sources(scope, node.input[1])
         counts = ("value", ids) not in found or "CumSum" in operators
         # A logarithm puts far positions into one bucket (T5): such tables have no end.
         if found and counts and "Log" not in operators:
-            yield dims[0] - _first(scope, node.input[1])
+            yield rows - _first(scope, node.input[1])
 
 
 def _operators_behind(scope: Scope, name: str) -> set[str]:

@@ -97,19 +97,18 @@ def counts_mask(scope: Scope, mask: str) -> bool:
 
 def counts_shapes(scope: Scope) -> bool:
     """Whether positions come from shapes alone and so are those of all rows of a batch."""
-    gathers = [(where, node) for where, node in scope.nodes("Gather")]
-    tables = [(where, node.input[1]) for where, node in gathers if is_table(where, node.input[0])]
-    return _by_shape([*_angles(scope), *tables])
+    rows = [(w, node.input[1]) for w, node in scope.nodes("Gather") if places(w, node.input[0])]
+    return _by_shape([*_angles(scope), *rows])
+
+
+def places(scope: Scope, name: str) -> int:
+    """How many positions ``name`` has a row for; 0 if it is no table, or one of a few rows."""
+    dims = scope.dims(name) or ()
+    return dims[0] if len(dims) == 2 and dims[0] >= FEW else 0
 
 
 def _angles(scope: Scope) -> list[tuple[Scope, str]]:
     return [(where, node.input[0]) for where, node in scope.nodes("Cos", "Sin")]
-
-
-def is_table(scope: Scope, name: str) -> bool:
-    """Whether ``name`` is a constant with a row for each of many positions."""
-    dims = scope.dims(name) or ()
-    return len(dims) == 2 and dims[0] >= FEW
 
 
 def _by_shape(tensors: Iterable[tuple[Scope, str]]) -> bool:

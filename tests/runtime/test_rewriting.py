@@ -203,6 +203,19 @@ def test_positions_from_the_length_of_the_cache(name, options):
         assert [list(answer.tokens) for answer in answers] == [fixture.greedy[i] for i in order]
 
 
+def test_a_length_that_is_cut_from_the_shape_is_found(tmp_path):
+    """``Shape(start=2, end=3)``, as torch.export writes it."""
+    model = onnx.load(MODELS / "gemma3_text/model.onnx")
+    (shape,) = [n for n in model.graph.node if n.op_type == "Shape" and "past" in n.input[0]]
+    (gather,) = [n for n in model.graph.node if n.input and n.input[0] == shape.output[0]]
+    shape.attribute.extend([helper.make_attribute("start", 2), helper.make_attribute("end", 3)])
+    gather.op_type = "Squeeze"
+    del gather.input[1:]
+    del gather.attribute[:]
+    onnx.save(model, tmp_path / "model.onnx")
+    assert len(checked(tmp_path / "model.onnx").sites["group_query"]) == 3
+
+
 @pytest.mark.parametrize("name", PAST_LENGTH)
 def test_tokens_are_taken_back_where_the_mask_tells_the_past(name):
     model, fixture = onnxgen.load(FIXTURES / name), FixtureModel(FIXTURES / name)
