@@ -80,9 +80,9 @@ class Binding:
         """The OrtValue that the last run gave for output ``name``."""
         return self._io.get_outputs()[self._outputs[name]]
 
-    def run(self, cancel: Cancel) -> None:
-        """Runs the session once."""
-        self._session.run(self._io, cancel)
+    def run(self, cancel: Cancel, large: bool = False) -> None:
+        """Runs the session once; ``large`` as in :meth:`Session.run`."""
+        self._session.run(self._io, cancel, large)
 
     def _note_output(self, name: str) -> None:
         # ONNX Runtime lists outputs in the order of their first binding.

@@ -56,7 +56,7 @@ class EncoderModel:
 
     def __init__(self, graph: EncoderGraph, engine: Engine = PLAIN) -> None:
         self.graph = graph
-        self._session = Session(prepared(graph.path, engine), engine, arena=True)
+        self._session = Session(prepared(graph.path, engine), engine)
         self._device = Device(self._session.device, self._session.device_id)
 
     def encode(
@@ -79,7 +79,7 @@ class EncoderModel:
         wanted = [*([graph.states] if graph.states else []), *self._caches()]
         for port in wanted:
             binding.allocate(port.name)
-        binding.run(cancel or Cancel())
+        binding.run(cancel or Cancel(), large=True)
         found = {}
         for port in wanted:
             value = binding.fetch(port.name)

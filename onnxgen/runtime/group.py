@@ -37,6 +37,8 @@ LOGITS_BYTES = 256 << 20
 # Columns of a prompt that run together. What attention holds of a piece grows with its columns
 # times all before them; at 3,000 tokens pieces take half the memory, and no more time.
 PIECE = 512
+# Activations of more new tokens are given back after their run, see Session.run.
+SMALL = 64
 # On the CPU a ragged batch whose rows have so much padding in the mean runs sooner row by row: the
 # weights are read more often, but no padding runs, nor logits of any but the last tokens.
 PADDING = 8
@@ -276,7 +278,7 @@ class Group:
         heads = self._watch.heads if self._watch else {}
         for name in heads:
             binding.allocate(name)
-        binding.run(self.cancel)
+        binding.run(self.cancel, large=layout.ids.size > SMALL)
         if self._watch is not None and heads:
             weights = [binding.fetch(name).numpy()[:, list(own)] for name, own in heads.items()]
             self._watch.keep_attention(self.rows, weights, layout.last + 1 - lengths)

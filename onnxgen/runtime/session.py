@@ -151,26 +151,19 @@ class Model:
 class Session:
     """One graph, ready to run as ``engine`` says.
 
-    ``arena``: on the CPU, each run reuses the memory of its own large activations, and gives it
-    back at its end. Without it every one of them is new pages of the system, which costs an encoder
-    a third of its time; small ones, those of single steps, cost less than giving back does.
+    Activations live in an arena: were each of them new pages of the system, an encoder would take a
+    third longer, and what lies between those that were given back one by one would add up.
     """
 
-    def __init__(
-        self,
-        source: Path | Model | bytes,
-        engine: Engine = PLAIN,
-        *,
-        arena: bool = False,
-    ) -> None:
+    def __init__(self, source: Path | Model | bytes, engine: Engine = PLAIN) -> None:
         ort = require_onnxruntime()
         self.device, self.device_id = parse_device(engine.device)
         self.name = "a helper graph" if isinstance(source, bytes) else source.name
         providers = _providers(ort, self.device, self.device_id)
-        self._shrinks = arena and self.device == "cpu"
         options = _options(ort, engine.threads, engine.alone)
-        # Where it is not shrunk, the arena keeps the largest prompt's activations for good.
-        options.enable_cpu_mem_arena = self._shrinks
+        if self.device == "cpu":
+            # Weights stay: in the arena they would keep its blocks from being given back.
+            options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
         if isinstance(source, Model):
             options.add_session_config_entry(EXTERNAL_FOLDER, os.fspath(source.folder))
             for key, value in source.config.items():
@@ -199,9 +192,13 @@ class Session:
                 "or ask for device='cpu'",
             )
 
-    def run(self, binding: Any, cancel: Cancel) -> None:
-        """Runs once on what ``binding`` (an IOBinding) holds."""
-        options = cancel.options(self._shrinks)
+    def run(self, binding: Any, cancel: Cancel, large: bool = False) -> None:
+        """Runs once on what ``binding`` (an IOBinding) holds.
+
+        ``large``: the arena is to give back at the end what it holds, which would be kept for good.
+        Where activations are small that costs more than they do.
+        """
+        options = cancel.options(large and self.device == "cpu")
         try:
             self.ort.run_with_iobinding(binding, options)
         except Exception as error:

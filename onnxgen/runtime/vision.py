@@ -65,7 +65,7 @@ class VisionModel:
             binding.write(port.name, _ranked(values, port))
         for name in self._outputs.values():
             binding.allocate(name)
-        binding.run(cancel)
+        binding.run(cancel, large=True)
         found = {known: binding.fetch(name).numpy() for known, name in self._outputs.items()}
         return found.pop(FEATURES), found
 
@@ -73,7 +73,7 @@ class VisionModel:
         with self._lock:
             if self._session is None:
                 source = prepared(self._path, self._engine)
-                self._session = Session(source, self._engine, arena=True)
+                self._session = Session(source, self._engine)
             return self._session
 
 

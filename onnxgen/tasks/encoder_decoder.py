@@ -33,6 +33,8 @@ class EncoderDecoder:
 
     def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
         self.files, engine = files, replace(engine, alone=False)
+        # First, so that the sessions get the memory that parsing it leaves behind.
+        self._tokenizer = Tokenizer.of(files)
         config = graph_config(files)
         facts = decoders(files.graphs, config, engine)
         self.embedder = Embedder.of(files.graphs, facts["decoder"], engine)
@@ -46,14 +48,11 @@ class EncoderDecoder:
         encoder = EncoderGraph.load(files.graphs["encoder"])
         self.encoder = EncoderModel(encoder, engine)
         self.defaults = generation_defaults(files)
-        self._tokenizer: Tokenizer | None = None
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer; TokenizerError if it has none."""
-        if self._tokenizer is None:
-            self._tokenizer = Tokenizer.from_files(self.files)
-        return self._tokenizer
+        return self._tokenizer or Tokenizer.from_files(self.files)
 
     @property
     def capacity(self) -> int | None:
@@ -68,8 +67,7 @@ class EncoderDecoder:
         extras: Extras,
     ) -> Request:
         """A request for what follows the decoder's ``prompts``."""
-        text = self.tokenizer if self.files.path("tokenizer.json") else None
-        return Request(self.model, text, prompts, config, functions, self._room, extras)
+        return Request(self.model, self._tokenizer, prompts, config, functions, self._room, extras)
 
     def _merged(
         self,

@@ -116,7 +116,7 @@ class ImageTextToText(TextGeneration):
         ]
         return Request(
             self.model,
-            self._text(),
+            self._tokenizer,
             [prompt.ids for prompt in read],
             merged,
             functions,

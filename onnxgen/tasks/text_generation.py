@@ -34,6 +34,8 @@ class TextGeneration:
 
     def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
         self.files = files
+        # First, so that the sessions get the memory that parsing it leaves behind.
+        self._tokenizer = Tokenizer.of(files)
         config = graph_config(files)
         facts = decoders(files.graphs, config, engine)
         self.model = DecoderModel(
@@ -44,14 +46,11 @@ class TextGeneration:
         )
         self.defaults = generation_defaults(files)
         self._context = context_length(files)
-        self._tokenizer: Tokenizer | None = None
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer; TokenizerError if it has none."""
-        if self._tokenizer is None:
-            self._tokenizer = Tokenizer.from_files(self.files)
-        return self._tokenizer
+        return self._tokenizer or Tokenizer.from_files(self.files)
 
     @property
     def capacity(self) -> int | None:
@@ -139,7 +138,7 @@ class TextGeneration:
             )
         merged, functions = asked(self.defaults, config, keywords)
         ids = [self.encode(prompt) for prompt in prompts]
-        return Request(self.model, self._text(), ids, merged, functions, self._room)
+        return Request(self.model, self._tokenizer, ids, merged, functions, self._room)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The token ids of a prompt of any kind; OptionError for an empty one."""
@@ -170,7 +169,3 @@ class TextGeneration:
                 do="shorten it, or take a model with a longer context",
             )
         return bound - prompt_length + 1
-
-    def _text(self) -> Tokenizer | None:
-        """None where there is none, as prompts of ids need none; a broken one raises."""
-        return self.tokenizer if self.files.path("tokenizer.json") else None

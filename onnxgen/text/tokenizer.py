@@ -65,6 +65,11 @@ class Tokenizer:
         """
         return cls(loading.load(files), ChatTemplate.from_files(files))
 
+    @classmethod
+    def of(cls, files: ModelFiles) -> Tokenizer | None:
+        """Like :meth:`from_files`, but None for a folder without ``tokenizer.json``."""
+        return cls.from_files(files) if files.path("tokenizer.json") else None
+
     @cached_property
     def vocab_size(self) -> int:
         """How many tokens there are, added ones too; the model's logits are often wider."""
