@@ -94,9 +94,9 @@ def timed_runs(ours: Ours) -> None:
     """Lets every session add the time of its runs to ``ours.inside``."""
     run = Session.run
 
-    def timed(self: Session, binding: Any, cancel: Cancel) -> None:
+    def timed(self: Session, binding: Any, cancel: Cancel, large: bool = False) -> None:
         start = time.perf_counter()
-        run(self, binding, cancel)
+        run(self, binding, cancel, large)
         ours.inside += time.perf_counter() - start
 
     Session.run = timed  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ Letters: R rows, W width of a row's scores (V, or beams × V), K of them at hand
 n draws.
 """
 
-import secrets
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -117,14 +117,14 @@ def new_sampler(
                 wanted="one seed, since torch draws for all rows in turn",
                 do="give seed instead, or leave rng out",
             )
-        own = secrets.randbits(64) if seed is None else _seed("seed", seed)
+        own = _any_seed() if seed is None else _seed("seed", seed)
         return TorchSampler(own, prompts * returned)
     if seeds is not None:
         own_seeds = _seeds(seeds, prompts)
     elif seed is not None:
         own_seeds = [_seed("seed", seed)] * prompts
     else:
-        own_seeds = [secrets.randbits(64) for _ in range(prompts)]
+        own_seeds = [_any_seed() for _ in range(prompts)]
     # The upper half of a row's 128 bits counts what is returned for one prompt.
     return RowSampler([own + SEEDS * i for own in own_seeds for i in range(returned)])
 
@@ -135,6 +135,10 @@ def _seeds(seeds: Any, prompts: int) -> list[int]:
     if len(seeds) != prompts:
         raise OptionError(f"{len(seeds)} seeds for {prompts} prompts", wanted="one for each")
     return [_seed(f"seeds[{i}]", value) for i, value in enumerate(seeds)]
+
+
+def _any_seed() -> int:
+    return int.from_bytes(os.urandom(8))
 
 
 def _seed(name: str, value: Any) -> int:

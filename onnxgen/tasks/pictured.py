@@ -5,7 +5,6 @@ Letters: L tokens of a prompt, R features, H hidden size, N axes of positions.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -50,6 +49,8 @@ class Shown:
 
 def shown(pictures: Pictures) -> list[Shown]:
     """The images of one call, each by itself."""
+    import hashlib  # loads OpenSSL, which text alone does not need
+
     found = []
     for picture, feeds in zip(pictures.pictures, pictures.apart(), strict=True):
         digest = hashlib.blake2b(repr(picture).encode())

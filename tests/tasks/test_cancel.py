@@ -61,11 +61,11 @@ def cancelling_run(monkeypatch, switch, number):
     """Has the ``number``-th run of a session from now on be cancelled before it begins."""
     run, left = Session.run, [number]
 
-    def counted(self, binding, cancel):
+    def counted(self, binding, cancel, large=False):
         left[0] -= 1
         if not left[0]:
             switch.cancel()
-        run(self, binding, cancel)
+        run(self, binding, cancel, large)
 
     monkeypatch.setattr(Session, "run", counted)
 
@@ -242,11 +242,11 @@ def test_ctrl_c_within_a_run_frees_everything(name, number, same, monkeypatch):
     def broken():
         run, left = Session.run, [number]
 
-        def interrupted(self, binding, cancel):
+        def interrupted(self, binding, cancel, large=False):
             left[0] -= 1
             if not left[0]:
                 raise KeyboardInterrupt
-            run(self, binding, cancel)
+            run(self, binding, cancel, large)
 
         with monkeypatch.context() as patch:
             patch.setattr(Session, "run", interrupted)

@@ -295,8 +295,8 @@ def test_caches_of_the_encoder_are_made_once_and_never_handed_on(name, monkeypat
     model, runs = onnxgen.load(told.folder), []
     run = Binding.run
 
-    def running(binding, *rest):
-        run(binding, *rest)
+    def running(binding, *rest, **named):
+        run(binding, *rest, **named)
         if model.model.graph.logits.name in binding._outputs:
             runs.append(set(binding._outputs))
 

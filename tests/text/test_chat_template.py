@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onnxgen.errors import ChatTemplateError, OptionError
-from onnxgen.text import chat_template
+from onnxgen.text import rendering
 from onnxgen.text.chat_template import ChatTemplate
 from onnxgen.text.tokenizer import Tokenizer
 from tests.text import tool_functions
@@ -46,7 +46,7 @@ def _fixed_time(monkeypatch):
         def now(cls, tz=None):
             return cls(2024, 2, 3, 4, 5, 6)
 
-    monkeypatch.setattr(chat_template, "datetime", Fixed)
+    monkeypatch.setattr(rendering, "datetime", Fixed)
 
 
 RENDERED = [case for case in golden("renders") if "prompt" in case]

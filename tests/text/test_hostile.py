@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onnxgen.errors import ChatTemplateError, ModelFileError, OnnxgenError, TokenizerError
-from onnxgen.text import budget, chat_template
+from onnxgen.text import budget, rendering
 from onnxgen.text.chat_template import ChatTemplate
 from onnxgen.text.stream import TextStream
 from onnxgen.text.tokenizer import Tokenizer
@@ -358,7 +358,7 @@ def test_real_limits_leave_room():
 
 
 def test_a_template_that_is_too_long():
-    text = "x" * (chat_template.MAX_TEMPLATE_CHARS + 1) + "{{ messages }}"
+    text = "x" * (rendering.MAX_TEMPLATE_CHARS + 1) + "{{ messages }}"
     with pytest.raises(ChatTemplateError, match="characters"):
         rendered(text)
 
