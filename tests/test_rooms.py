@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixture_models import FIXTURES
+
 PACKAGE = Path(__file__).parent.parent / "onnxgen"
 ROOMS = {
     "errors": set(),
@@ -78,6 +80,16 @@ def test_importing_the_package_imports_nothing_else():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_ids_need_neither_templates_nor_hashes():
+    code = (
+        "import sys, onnxgen; "
+        "onnxgen.load(sys.argv[1]).generate([5, 6], max_new_tokens=2); "
+        "print([m for m in ('jinja2', 'asyncio', 'hashlib', 'onnx.reference') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, FIXTURES / "models/genai-llama"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_files_stay_short():

@@ -6,7 +6,9 @@ import sys
 
 import onnxruntime
 
+import onnxgen
 from onnxgen.runtime import session
+from onnxgen.runtime.session import Session
 from tests.fixture_models import FIXTURES
 
 PROGRAM = """
@@ -58,3 +60,18 @@ def test_telemetry_of_a_runtime_that_was_there_is_turned_off(monkeypatch):
     session.require_onnxruntime()
     session.require_onnxruntime()  # once: a caller may turn it on again
     assert calls == [1]
+
+
+def test_long_prompts_give_their_memory_back(monkeypatch):
+    """And short ones and single steps, whose activations are small, do not lose time with it."""
+    run, given = Session.run, []
+
+    def noted(own, binding, cancel, large=False):
+        given.append(large)
+        run(own, binding, cancel, large)
+
+    monkeypatch.setattr(Session, "run", noted)
+    model = onnxgen.load(FIXTURES / "models/llama")
+    for prompt in ([5] * 65, [5] * 64):
+        model.generate(prompt, max_new_tokens=2, eos_token_id=None)
+    assert given == [True, False, False, False]
