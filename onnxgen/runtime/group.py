@@ -278,7 +278,8 @@ class Group:
         heads = self._watch.heads if self._watch else {}
         for name in heads:
             binding.allocate(name)
-        binding.run(self.cancel, large=layout.ids.size > SMALL)
+        crosses = encoded is not None and not started  # projects what the encoder gave
+        binding.run(self.cancel, large=crosses or layout.ids.size > SMALL)
         if self._watch is not None and heads:
             weights = [binding.fetch(name).numpy()[:, list(own)] for name, own in heads.items()]
             self._watch.keep_attention(self.rows, weights, layout.last + 1 - lengths)

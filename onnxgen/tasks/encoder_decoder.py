@@ -35,6 +35,8 @@ class EncoderDecoder:
         self.files, engine = files, replace(engine, alone=False)
         # First, so that the sessions get the memory that parsing it leaves behind.
         self._tokenizer = Tokenizer.of(files)
+        # Before the decoder, whose weights are more than checking an encoder's rewrites takes.
+        self.encoder = EncoderModel(EncoderGraph.load(files.graphs["encoder"]), engine)
         config = graph_config(files)
         facts = decoders(files.graphs, config, engine)
         self.embedder = Embedder.of(files.graphs, facts["decoder"], engine)
@@ -45,8 +47,6 @@ class EncoderDecoder:
             embedder=self.embedder,
             encoded=True,
         )
-        encoder = EncoderGraph.load(files.graphs["encoder"])
-        self.encoder = EncoderModel(encoder, engine)
         self.defaults = generation_defaults(files)
 
     @property

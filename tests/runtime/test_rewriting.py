@@ -24,13 +24,15 @@ MODELS = FIXTURES / "models"
 # decoder, one of an encoder; the targets of four reshapes around each.
 COUNTS = {
     "whisper/encoder_model.onnx": {"attention": 2},
-    "whisper/decoder_model_merged.onnx": {"attention": 8},
+    "whisper/decoder_model_merged.onnx": {"branches": 1, "attention": 8},
     "whisper-en/decoder_with_past_model.onnx": {"attention": 4},
     # What attention gave to the words' times is an output: the two layers' cross-attention stays.
     "whisper-timestamped/decoder_model_merged.onnx": {"attention": 4},
     "bart/encoder_model.onnx": {"attention": 2},
-    "marian/decoder_model_merged.onnx": {"attention": 8},
-    "t5-q8/decoder_model_merged_quantized.onnx": {"tables": 2},
+    "marian/decoder_model_merged.onnx": {"branches": 1, "attention": 8},  # a bias behind the head
+    # On the CPU its nodes compute in float32, and round what leaves a branch.
+    "bart-fp16/decoder_model_merged_fp16.onnx": {"branches": None},
+    "t5-q8/decoder_model_merged_quantized.onnx": {"tables": 2, "branches": None},
     "llama/model.onnx": {"group_query": 2, "rotary": 2, "counts": 2},
     "granite/model.onnx": {"group_query": 2},
     "qwen3/model.onnx": {"group_query": 2, "rotary": 2},  # normalised heads
@@ -253,7 +255,7 @@ def test_attention_in_half_precision_is_left_alone():
     assert "attention" not in found.sites
 
 
-@pytest.mark.parametrize("name", [*COUNTS, "bart-fp16/decoder_model_merged_fp16.onnx"])
+@pytest.mark.parametrize("name", COUNTS)
 def test_the_check_accepts_what_is_right(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import onnxruntime
+import pytest
 
 import onnxgen
 from onnxgen.runtime import session
@@ -62,8 +63,9 @@ def test_telemetry_of_a_runtime_that_was_there_is_turned_off(monkeypatch):
     assert calls == [1]
 
 
-def test_long_prompts_give_their_memory_back(monkeypatch):
-    """And short ones and single steps, whose activations are small, do not lose time with it."""
+@pytest.fixture
+def large(monkeypatch):
+    """Whether each run from now on gives back what its activations took."""
     run, given = Session.run, []
 
     def noted(own, binding, cancel, large=False):
@@ -71,7 +73,18 @@ def test_long_prompts_give_their_memory_back(monkeypatch):
         run(own, binding, cancel, large)
 
     monkeypatch.setattr(Session, "run", noted)
+    return given
+
+
+def test_long_prompts_give_their_memory_back(large):
+    """And short ones and single steps, whose activations are small, do not lose time with it."""
     model = onnxgen.load(FIXTURES / "models/llama")
     for prompt in ([5] * 65, [5] * 64):
         model.generate(prompt, max_new_tokens=2, eos_token_id=None)
-    assert given == [True, False, False, False]
+    assert large == [True, False, False, False]
+
+
+def test_an_encoder_and_what_projects_its_states_give_their_memory_back(large):
+    model = onnxgen.load(FIXTURES / "models/marian", threads=1)
+    model.generate([5, 6, 7], max_new_tokens=3, min_new_tokens=3)
+    assert large == [True, True, False, False]

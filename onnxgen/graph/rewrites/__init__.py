@@ -10,6 +10,7 @@ from onnxgen.graph.proto import Graph, attributes
 from onnxgen.graph.rewrites import (
     attention,
     blocks,
+    branches,
     counts,
     group_query,
     last_logits,
@@ -41,6 +42,7 @@ REWRITES = (
     Rewrite("blocks", "8-bit table to MatMulNBits", blocks.pack, rounds=True),
     Rewrite("accuracy", "MatMulNBits with 8-bit activations", blocks.lower, rounds=True),
     Rewrite("tables", "8-bit table made floats once", tables.hoist, exact=True),
+    Rewrite("branches", "head of all branches behind them", branches.join_ends, exact=True),
     Rewrite("group_query", "attention to GroupQueryAttention", group_query.share, shares=True),
     Rewrite("rotary", "rotary embedding to RotaryEmbedding", rotary.turn),
     Rewrite("counts", "valid rows counted outside", counts.take_counts, exact=True),

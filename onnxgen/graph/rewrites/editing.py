@@ -34,21 +34,21 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a graph was edited: the tensor ``output`` in a body, found by the ``If`` and branch
-    that lead to it from the main graph."""
+    """Where a graph was edited: the tensor ``output`` in a body.
 
-    body: tuple[tuple[str, str], ...]
+    ``body``: the places among :attr:`Scope.children` that lead to it from the main graph. Edits
+    change names, but not those.
+    """
+
+    body: tuple[int, ...]
     output: str
 
     @classmethod
     def of(cls, scope: Scope, node: NodeProto) -> "Site":
         """The place of ``node``'s first output."""
-        body: list[tuple[str, str]] = []
+        body: list[int] = []
         while scope.parent is not None:
-            owner, branch = next(
-                (owner, branch) for owner, branch, child in scope.parent.children if child is scope
-            )
-            body.append((owner.output[0], branch))
+            body.append([child for _, _, child in scope.parent.children].index(scope))
             scope = scope.parent
         return cls(tuple(reversed(body)), node.output[0])
 
@@ -131,12 +131,11 @@ class Draft:
         self._names += 1
         return f"onnxgen/{about}/{self._names}"
 
-    def body(self, path: Sequence[tuple[str, str]]) -> list[Scope]:
+    def body(self, path: Sequence[int]) -> list[Scope]:
         """The main scope and those within it on the way of ``path``, see :class:`Site`."""
         scopes = [self.scope]
-        for output, branch in path:
-            children = scopes[-1].children
-            scopes.append(next(c for n, b, c in children if (n.output[0], b) == (output, branch)))
+        for place in path:
+            scopes.append(scopes[-1].children[place][2])
         return scopes
 
     def holds(self, site: Site) -> bool:

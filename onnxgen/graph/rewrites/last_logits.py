@@ -10,12 +10,10 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxgen.graph.proto import Scope
+from onnxgen.graph.rewrites.branches import AFTER, HEADS
 from onnxgen.graph.rewrites.editing import Draft, Site
 
 INPUT = "num_logits_to_keep"  # as transformers.js' exports: 0 for all columns, 1 for the last
-_HEADS = frozenset({"MatMul", "MatMulNBits", "Gemm"})
-# What may follow the head: casts, scaling, soft caps.
-_AFTER = frozenset({"Cast", "Identity", "Mul", "Div", "Tanh", "Add"})
 
 
 def keep_last(draft: Draft) -> list[Site]:
@@ -60,9 +58,9 @@ def _head(scope: Scope, logits: str) -> NodeProto | None:
         if made is None:
             return None
         node = made[1]
-        if node.op_type in _HEADS:
+        if node.op_type in HEADS:
             return node if len(list(scope.uses(node.output[0]))) <= 2 else None
-        if node.op_type not in _AFTER:
+        if node.op_type not in AFTER:
             return None
         computed = [side for side in node.input if scope.dims(side) is None]
         if len(computed) != 1:
