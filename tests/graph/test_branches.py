@@ -33,13 +33,14 @@ HEAD = (
 )
 
 
-def model(then_branch, else_branch) -> ModelProto:
+def model(then_branch, else_branch, *before: NodeProto) -> ModelProto:
     chosen = helper.make_node(
         "If", ["first"], ["logits", "side"], then_branch=then_branch, else_branch=else_branch
     )
     weights = [("table", TABLE), ("other", OTHER), ("bias", BIAS)]
+    weights += [("bytes", TABLE.astype(np.int8)), ("scale", np.float32(0.5))]
     graph = helper.make_graph(
-        [chosen],
+        [*before, chosen],
         "g",
         [
             helper.make_tensor_value_info("first", 9, []),
@@ -51,8 +52,8 @@ def model(then_branch, else_branch) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def moved(*branches) -> tuple[Draft, list[Site]]:
-    draft = Draft(model(*branches), None)
+def moved(*parts) -> tuple[Draft, list[Site]]:
+    draft = Draft(model(*parts), None)
     sites = join_ends(draft)
     draft.settle()
     return draft, sites
@@ -81,6 +82,15 @@ def test_a_head_of_both_branches_is_there_once():
         logits, side = runs(draft.model, first)
         np.testing.assert_array_equal(logits, np.float32(hidden) @ TABLE.T + BIAS)
         np.testing.assert_array_equal(side, X)
+
+
+def test_a_table_that_the_main_graph_makes_floats():
+    head = (node("Transpose", "floats", "turned", perm=[1, 0]), *HEAD[1:])
+    before = node("DequantizeLinear", "bytes scale", "floats")
+    draft, sites = moved(branch("t", "Relu", *head), branch("e", "Neg", *head), before)
+    assert sites == [Site((), "logits")]
+    logits, _ = runs(draft.model, first=True)
+    np.testing.assert_array_equal(logits, np.float32([[1, 0, 3]]) @ TABLE.T / 2 + BIAS)
 
 
 OWN = numpy_helper.from_array(TABLE, "own")

@@ -32,7 +32,7 @@ COUNTS = {
     "marian/decoder_model_merged.onnx": {"branches": 1, "attention": 8},  # a bias behind the head
     # On the CPU its nodes compute in float32, and round what leaves a branch.
     "bart-fp16/decoder_model_merged_fp16.onnx": {"branches": None},
-    "t5-q8/decoder_model_merged_quantized.onnx": {"tables": 2, "branches": None},
+    "t5-q8/decoder_model_merged_quantized.onnx": {"tables": 2, "branches": 1},
     "llama/model.onnx": {"group_query": 2, "rotary": 2, "counts": 2},
     "granite/model.onnx": {"group_query": 2},
     "qwen3/model.onnx": {"group_query": 2, "rotary": 2},  # normalised heads

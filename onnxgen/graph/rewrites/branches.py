@@ -20,9 +20,9 @@ AFTER = frozenset({"Cast", "Identity", "Mul", "Div", "Tanh", "Add"})
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A node of a branch that takes constants of the main graph, and one other tensor.
+    """A node that takes one tensor of its branch, and else what is there outside of that.
 
-    ``place``: the index of that among its inputs. ``turns``: what transposes constants for it, by
+    ``place``: the index of the one among its inputs. ``turns``: what transposes others for it, by
     the names that they have then.
     """
 
@@ -33,16 +33,21 @@ class _Link:
     def does(self) -> tuple[object, ...]:
         """What it does with that tensor: equal for nodes of two branches that are one."""
         turned = {name: (node.input[0], attributes(node)) for name, node in self.turns.items()}
-        constants = [turned.get(n, n) for i, n in enumerate(self.node.input) if i != self.place]
-        return self.node.op_type, attributes(self.node), self.place, constants
+        others = [turned.get(n, n) for i, n in enumerate(self.node.input) if i != self.place]
+        return self.node.op_type, attributes(self.node), self.place, others
 
-    def source(self, branch: Scope) -> ValueInfoProto:
-        """What a product takes of its ``branch``, as an output of that."""
-        typed = self.node.input[2 if self.node.op_type == "MatMulNBits" else 1 - self.place]
-        weights = branch.tensor(self.turns[typed].input[0] if typed in self.turns else typed)
-        assert weights is not None
-        name = self.node.input[self.place]
-        return helper.make_tensor_value_info(name, weights.data_type, None)
+    def source(self, branch: Scope) -> ValueInfoProto | None:
+        """What a product takes of its ``branch``, as an output of that; None if of unknown type."""
+        place = 2 if self.node.op_type == "MatMulNBits" else 1 - self.place
+        weights = self.node.input[place]  # or their scales
+        weights = self.turns[weights].input[0] if weights in self.turns else weights
+        made = branch.maker(weights)
+        if made is not None and made[1].op_type == "DequantizeLinear":
+            weights = made[1].input[1]
+        tensor = branch.tensor(weights)
+        if tensor is None:
+            return None
+        return helper.make_tensor_value_info(self.node.input[self.place], tensor.data_type, None)
 
 
 def join_ends(draft: Draft) -> list[Site]:
@@ -60,7 +65,8 @@ def join_ends(draft: Draft) -> list[Site]:
             if not chains[0] or told.count(told[0]) < len(told):
                 continue
             for branch, (head, *_) in zip(branches, chains, strict=True):
-                branch.graph.output[index].CopyFrom(head.source(branch))
+                if (source := head.source(branch)) is not None:
+                    branch.graph.output[index].CopyFrom(source)
             owner.output[index] = draft.name("hidden")
             behind += _moved(draft, chains[0], owner.output[index], output)
             sites.append(Site((), output))
@@ -79,9 +85,7 @@ def _chain(branch: Scope, output: str) -> list[_Link]:
         if any(given.name == name for given in branch.graph.output):
             break
         if link.node.op_type in HEADS:
-            made = branch.maker(name)
-            fits = made is not None and made[0] is branch and link.place < 2
-            return chain if fits else []
+            return chain if link.place < 2 and link.source(branch) is not None else []
         if len(list(branch.uses(name))) > 1:
             break
     return []
@@ -96,16 +100,17 @@ def _link(branch: Scope, name: str) -> _Link | None:
     for place, read in enumerate(made[1].input):
         here = branch.maker(read)
         turn = here[1] if here and here[0] is branch and here[1].op_type == "Transpose" else None
-        if turn is not None and _is_outer_constant(branch, turn.input[0]):
+        if turn is not None and not _is_own(branch, turn.input[0]):
             turns[read] = turn
-        elif read and not _is_outer_constant(branch, read):
+        elif _is_own(branch, read):
             computed.append(place)
     return _Link(made[1], computed[0], turns) if len(computed) == 1 else None
 
 
-def _is_outer_constant(branch: Scope, name: str) -> bool:
-    own = any(tensor.name == name for tensor in branch.graph.initializer)
-    return not own and branch.maker(name) is None and branch.tensor(name) is not None
+def _is_own(branch: Scope, name: str) -> bool:
+    made = branch.maker(name)
+    held = any(tensor.name == name for tensor in branch.graph.initializer)
+    return held or (made is not None and made[0] is branch)
 
 
 def _moved(draft: Draft, chain: Sequence[_Link], hidden: str, output: str) -> list[NodeProto]:
