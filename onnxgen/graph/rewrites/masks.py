@@ -19,6 +19,7 @@ from onnxgen.graph.lengths import sources
 from onnxgen.graph.proto import Scope
 from onnxgen.graph.rewrites.attention import made_here
 from onnxgen.graph.rewrites.editing import Draft, UnfitError
+from onnxgen.graph.rewrites.evaluating import Part
 
 Array = NDArray[Any]
 Run = Callable[[Array, int], Array]  # a mask's values for valid keys (B,T) and S new tokens
@@ -65,12 +66,10 @@ def window_of(draft: Draft, mask: str, padding: str) -> int | None:
 
     UnfitError if it hides more than that, padding, and what comes later.
     """
-    from onnxgen.graph.rewrites.evaluating import Part  # which growing caches alone need
-
     constants = _constants(draft.scope, mask)
     try:
         run = Part(draft, mask, padding, constants).run
-    except Exception as error:  # onnx does not know each operator
+    except Exception as error:  # an operator that is not known here, a type that NumPy has not
         raise UnfitError(ALONE) from error
     far = np.ones((1, _far(draft.scope, constants)), np.int64)
     count = int(_shown(run, far, 1).sum())
