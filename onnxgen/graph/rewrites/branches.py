@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from onnx import NodeProto, ValueInfoProto, helper
 
 from onnxgen.graph.proto import Scope, attributes
-from onnxgen.graph.rewrites.editing import Draft, Site
+from onnxgen.graph.rewrites.editing import Draft, Site, copy_of
 
 HEADS = frozenset({"MatMul", "MatMulNBits", "Gemm"})
 # What may follow the head: casts, scaling, soft caps.
@@ -127,7 +127,6 @@ def _moved(draft: Draft, chain: Sequence[_Link], hidden: str, output: str) -> li
 
 
 def _copy(node: NodeProto, inputs: Sequence[str], output: str) -> NodeProto:
-    copy = NodeProto()
-    copy.CopyFrom(node)
+    copy = copy_of(node)
     copy.input[:], copy.output[:] = list(inputs), [output]
     return copy

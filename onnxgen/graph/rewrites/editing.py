@@ -170,7 +170,7 @@ class Draft:
                 kept.append(node)
                 read.update(reads(node))
         if len(kept) < len(graph.node) or self._replaced:
-            copies = [NodeProto.FromString(node.SerializeToString()) for node in reversed(kept)]
+            copies = [copy_of(node) for node in reversed(kept)]
             del graph.node[:]
             graph.node.extend(copies)
 
@@ -186,6 +186,13 @@ def _resolved(root: Scope, path: Path, real: Path) -> bool:
                         return False
                     entry.value = target.name
     return True
+
+
+def copy_of(node: NodeProto) -> NodeProto:
+    """A node of its own: those of a graph change and go with it."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
 
 
 def reads(node: NodeProto) -> set[str]:

@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnxgen.graph.proto import Scope
 from onnxgen.graph.rewrites.branches import AFTER, HEADS
-from onnxgen.graph.rewrites.editing import Draft, Site
+from onnxgen.graph.rewrites.editing import Draft, Site, copy_of
 
 INPUT = "num_logits_to_keep"  # as transformers.js' exports: 0 for all columns, 1 for the last
 
@@ -42,7 +42,7 @@ def keep_last(draft: Draft) -> list[Site]:
         helper.make_node("Unsqueeze", [negative, single], [start]),  # () -> (1,)
         helper.make_node("Slice", [head.input[0], start, end, axis], [kept]),
     ]
-    copy = NodeProto.FromString(head.SerializeToString())
+    copy = copy_of(head)
     copy.input[0] = kept
     draft.replace(head, [*nodes, copy])
     scope.graph.input.append(helper.make_tensor_value_info(INPUT, TensorProto.INT64, []))

@@ -10,6 +10,8 @@ from math import prod
 
 from onnx import ModelProto, NodeProto
 
+from onnxgen.graph.rewrites.editing import copy_of
+
 _PACKED = frozenset({"MatMul", "Gemm", "MatMulNBits"})  # products with weights as input 1
 
 
@@ -38,6 +40,6 @@ def pack_largest_first(model: ModelProto) -> None:
         return
     first = [turned[largest.input[1]]] if largest.input[1] in turned else []
     for place, node in enumerate([*first, largest]):
-        copy = NodeProto.FromString(node.SerializeToString())
+        copy = copy_of(node)
         graph.node.remove(node)
         graph.node.insert(place, copy)

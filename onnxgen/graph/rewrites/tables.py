@@ -8,7 +8,7 @@ does that work when it loads the model, once for all branches; see :data:`FOLDED
 from onnx import NodeProto, TensorProto
 
 from onnxgen.graph.proto import Scope, attributes
-from onnxgen.graph.rewrites.editing import Draft, Site
+from onnxgen.graph.rewrites.editing import Draft, Site, copy_of
 
 # What keeps ONNX Runtime from doing it is that it looks for kernels that take quantised inputs.
 FOLDED = ("session.disable_quant_qdq", "1")
@@ -33,7 +33,7 @@ def hoist(draft: Draft) -> list[Site]:
             continue
         name = chain[0].input[0]
         for link in chain:
-            moved = NodeProto.FromString(link.SerializeToString())
+            moved = copy_of(link)
             moved.input[0], moved.name = name, ""
             del moved.output[:]
             key = moved.SerializeToString()
