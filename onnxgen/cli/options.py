@@ -110,6 +110,11 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run graphs as they came, not rewritten in memory to be faster",
     )
+    group.add_argument(
+        "--no-huge-pages",
+        action="store_true",
+        help="leave weights on small pages: loads sooner, runs slower",
+    )
 
 
 def add_generation(parser: argparse.ArgumentParser, *, short: bool = True) -> None:
@@ -222,6 +227,7 @@ def load(args: argparse.Namespace) -> Any:
             threads=args.threads,
             selection=args.selection,
             rewrites=not args.no_rewrites,
+            huge_pages=not args.no_huge_pages,
             accuracy_level=args.accuracy_level,
             memory_limit=args.memory_limit,
             **model_arguments(args),

@@ -136,11 +136,11 @@ class Group:
                 self._encoded.bind(steady.binding, self.graph)
             if logits.dtype == "float32":
                 self._view = self._floats(memory, shape)
-        lengths = self.cache.lengths
-        steady.feed(token, int(lengths[0]), self.cancel)
+        past = int(self.cache.lengths[0])
+        steady.feed(token, past, self.cancel)
         self.cache.bind(steady.binding, 1)
         steady.binding.run(self.cancel)
-        self.cache.advance(1, lengths + 1)
+        self.cache.advance(1, np.array([past + 1]))
         if self._view is not None:
             return self._view
         return self._floats(self._logits_memory((1, 1, self.vocab_size)), (1, self.vocab_size))

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from onnxgen.errors import OptionError, UnsupportedModelError
 from onnxgen.files import ModelFiles, resolve
 from onnxgen.graph.encoder import EncoderGraph
 from onnxgen.runtime.memory import enough
+from onnxgen.runtime.pages import moved_to_huge
 from onnxgen.runtime.session import Engine
 from onnxgen.tasks.image_prompt_to_text import ImagePromptToText
 from onnxgen.tasks.image_text_to_text import ImageTextToText
@@ -45,6 +47,7 @@ class Options(TypedDict, total=False):
     threads: int | None
     selection: str | None
     rewrites: bool
+    huge_pages: bool
     accuracy_level: int | None
     memory_limit: float | None
     revision: str | None
@@ -83,6 +86,7 @@ def load(
     threads: int | None = None,
     selection: str | None = None,
     rewrites: bool = True,
+    huge_pages: bool = True,
     accuracy_level: int | None = None,
     memory_limit: float | None = None,
     revision: str | None = None,
@@ -103,6 +107,8 @@ def load(
         selection: ``onnx`` chooses tokens by a graph where the logits are, as far as a request's
             options allow; ``numpy`` on the host. None: ``onnx`` on cuda, ``numpy`` on cpu.
         rewrites: graphs may be rewritten in memory to run faster (:mod:`onnxgen.graph.rewrites`).
+        huge_pages: on Linux, weights are moved to pages of 2 MB once they are there: loading takes
+            longer, each token less (:mod:`onnxgen.runtime.pages`).
         accuracy_level: 4 has products with weights of 4 or 8 bits round their activations to 8
             bits: faster, and of two tokens that are nearly as likely the other may come.
         memory_limit: bytes that the caches and logits of one request may take at most, as far as
@@ -144,7 +150,8 @@ def load(
     engine = Engine(
         device, threads, selection, rewrites, accuracy_level == 4, memory_limit=memory_limit
     )
-    with enough("load the model"):
+    moving = moved_to_huge() if huge_pages and device == "cpu" else nullcontext()
+    with enough("load the model"), moving:
         return task_class(files, engine)
 
 
