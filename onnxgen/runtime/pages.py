@@ -37,11 +37,7 @@ def moved_to_huge() -> Iterator[None]:
     now = perf_counter()
     end = now + SHARE * (now - begin)
     full = [span for span, held in regions(_read("smaps")) if held >= FULL]
-    for start, stop in apart(full, before):
-        for page in range(-(-start // size), stop // size):
-            if perf_counter() > end:
-                return
-            _move(page * size, size)
+    _move(apart(full, before), size, end)
 
 
 def regions(text: str) -> list[tuple[Span, float]]:
@@ -51,7 +47,7 @@ def regions(text: str) -> list[tuple[Span, float]]:
     """
     found: list[tuple[Span, float]] = []
     wanted = False
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):  # a path may have other ends of lines
         head, *rest = line.split()
         if not head.endswith(":"):
             wanted = rest[0] == "rw-p" and rest[4:] in ([], ["[heap]"])
@@ -86,13 +82,17 @@ def _size() -> int:
 
 def _read(name: str) -> str:
     with suppress(OSError):
-        return (PROC / name).read_text()
+        return (PROC / name).read_text("utf-8", "replace")  # paths may be any bytes
     return ""
 
 
-def _move(start: int, size: int) -> None:
-    """Moves one huge page, or has Linux before 6.1 do it some time."""
+def _move(spans: list[Span], size: int, end: float) -> None:
+    """Moves pages of ``size`` bytes until it is ``end``; Linux before 6.1 may do it later."""
     madvise = ctypes.CDLL(None).madvise
-    place = ctypes.c_void_p(start), ctypes.c_size_t(size)
-    if madvise(*place, COLLAPSE):
-        madvise(*place, HUGE_PAGE)
+    for start, stop in spans:
+        for page in range(-(-start // size), stop // size):
+            if perf_counter() > end:
+                return
+            place = ctypes.c_void_p(page * size), ctypes.c_size_t(size)
+            if madvise(*place, COLLAPSE):
+                madvise(*place, HUGE_PAGE)

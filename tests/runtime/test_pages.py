@@ -66,6 +66,13 @@ def test_anonymous_memory_alone_is_told():
     assert regions(SMAPS) == [(heap, 0.75), (anonymous, 0)]
 
 
+def test_names_of_files_may_be_any_bytes(monkeypatch, tmp_path):
+    line = MAPS.splitlines()[3].encode().replace(b"model onnx", b"\xff\x85\xe2\x80\xa8 - x: ")
+    (tmp_path / "maps").write_bytes(line + b"\n" + MAPS.encode())
+    monkeypatch.setattr(pages, "PROC", tmp_path)
+    assert regions(pages._read("maps")) == regions(MAPS)
+
+
 @pytest.mark.parametrize(
     ("spans", "taken", "left"),
     [
