@@ -71,6 +71,7 @@ CASES = [
     ("ReduceSum", (GRID, of(1)), {}),
     ("ReduceSum", (GRID, of(-1, 0)), {"keepdims": 0}),
     ("ReduceSum", (GRID,), {}),
+    ("ReduceSum", (GRID.astype(np.int32), of(0)), {}),
     ("ReduceSum", (GRID, of()), {"noop_with_empty_axes": 1}),
     ("ReduceSum", (GRID, of()), {}),
     ("Reshape", (GRID, of(0, -1)), {}),

@@ -107,7 +107,7 @@ def _sum(
 ) -> Array:
     if axes is None or not len(axes):
         axes = () if noop_with_empty_axes else range(x.ndim)
-    return np.asarray(np.sum(x, tuple(axes), keepdims=bool(keepdims)))
+    return np.asarray(np.sum(x, tuple(axes), x.dtype, keepdims=bool(keepdims)))
 
 
 def _transpose(x: Array, perm: Sequence[int] | None = None) -> Array:
