@@ -36,9 +36,9 @@ def tokens(model, fixture, case, numbers):
 def test_each_row_alone(fixture, name):  # known problems L5, C18, S1, S28, V5
     case = fixture.cases()[name]
     model = load(fixture.folder, case["settings"])
-    for i, expected in enumerate(case["tokens"]):
+    for i in range(len(case["tokens"])):
         (answer,) = answers(model, fixture, case, [i])
-        assert list(answer.tokens) == expected
+        assert list(answer.tokens) == fixture.alone(case, i)
         if "scores" in case:
             assert answer.sequence_score == pytest.approx(case["scores"][i], abs=fixture.noise)
 
@@ -69,9 +69,13 @@ def test_streams_joined_are_the_answers(fixture):
     model = load(fixture.folder, case["settings"])
     inputs = [fixture.inputs()[i] for i in case["rows"][:3]]
     got = [[] for _ in inputs]
-    for piece in model.stream(inputs, **keywords(case, [0, 1, 2])):
-        got[piece.row].append(piece.token)
-    assert got == case["tokens"][:3]
+    if fixture.exact:
+        for piece in model.stream(inputs, **keywords(case, [0, 1, 2])):
+            got[piece.row].append(piece.token)
+    else:  # rows of a batch differ from those alone
+        for i, one in enumerate(inputs):
+            got[i] = [piece.token for piece in model.stream(one, **keywords(case, [i]))]
+    assert got == [fixture.alone(case, i) for i in range(3)]
 
 
 @pytest.mark.parametrize("fixture", [f for f in MODELS if f.exact], ids=lambda f: f.folder.name)
