@@ -8,14 +8,14 @@ hypervisor below it, has huge pages at hand.
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import time
-from statistics import median, stdev
+from statistics import median
 from typing import Any
 
 import numpy as np
+from bench_peers import error
 
 import onnxgen
 
@@ -33,11 +33,6 @@ def measure(arguments: argparse.Namespace, huge: bool) -> dict[str, float]:
         )
         steps.append(median(answer.timings.per_token_ms))
     return {"loading": loading, "step": median(steps)}
-
-
-def told(ratios: list[float]) -> str:
-    error = stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
-    return f"{median(ratios):.2f} ±{error:.2f}"
 
 
 def main() -> None:
@@ -62,7 +57,7 @@ def main() -> None:
         ratios = [a / b for a, b in zip(huge, small, strict=True)]
         print(
             f"{what}: {median(huge):.2f} {unit} on huge pages, {median(small):.2f} {unit} on "
-            f"small ones, ratio {told(ratios)}"
+            f"small ones, ratio {median(ratios):.2f} ±{error(ratios):.2f}"
         )
 
 

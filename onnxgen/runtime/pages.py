@@ -29,9 +29,12 @@ Span = tuple[int, int]  # addresses: first, and behind the last
 def moved_to_huge() -> Iterator[None]:
     """Moves to huge pages what the process allocates meanwhile, if that is much and they exist."""
     size, begin = _size(), perf_counter()
-    before = [span for span, _ in regions(_read("maps"))] if size else []
+    if not size:
+        yield
+        return
+    before = [span for span, _ in regions(_read("maps"))]
     yield
-    after = [span for span, _ in regions(_read("maps"))] if size else []
+    after = [span for span, _ in regions(_read("maps"))]
     if sum(end - start for start, end in apart(after, before)) < LEAST:
         return
     now = perf_counter()

@@ -2,12 +2,16 @@
 
 import math
 import mmap
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
+import onnxgen
 from onnxgen.runtime import pages
 from onnxgen.runtime.pages import apart, moved_to_huge, regions
+from onnxgen.tasks import loading
+from tests.fixture_models import FIXTURES
 
 MB = 1 << 20
 MAPS = """\
@@ -142,6 +146,20 @@ def test_moving_ends_with_its_time(monkeypatch):
         before = told(address)["AnonHugePages:"]
     assert told(address)["AnonHugePages:"] - before <= 4 * MB
     assert array[0] == 1
+
+
+@pytest.mark.parametrize("huge", [True, False])
+def test_loading_moves_unless_it_is_told_not_to(monkeypatch, huge):
+    moves = []
+
+    @contextmanager
+    def noted():
+        yield
+        moves.append("moved")
+
+    monkeypatch.setattr(loading, "moved_to_huge", noted)
+    assert onnxgen.load(FIXTURES / "models/genai-llama", huge_pages=huge).generate([5, 6]).tokens
+    assert moves == ["moved"] * huge
 
 
 def test_an_error_within_comes_out():

@@ -95,10 +95,8 @@ def keywords(case: dict[str, Any], numbers: list[int]) -> dict[str, Any]:
 
 def bare_greedy(fixture: EncoderDecoder, case: dict[str, Any], number: int) -> list[int]:
     """A row's tokens by a loop over ONNX Runtime and the graphs as they came: merged, cached."""
-    place, settings = (
-        fixture.folder,
-        json.loads((fixture.folder / "generation_config.json").read_text()),
-    )
+    place, options = fixture.folder, keywords(case, [number])
+    settings = json.loads((place / "generation_config.json").read_text())
     encoder = onnxruntime.InferenceSession(place / "encoder_model.onnx")
     decoder = onnxruntime.InferenceSession(next(place.glob("decoder_model_merged*.onnx")))
     shapes = {port.name: port.shape for port in decoder.get_inputs()}
@@ -111,10 +109,9 @@ def bare_greedy(fixture: EncoderDecoder, case: dict[str, Any], number: int) -> l
         for name, shape in shapes.items()
         if "past" in name
     }
-    start = settings["decoder_start_token_id"]
-    own = case["decoder_input_ids"][number] if "decoder_input_ids" in case else [start]
-    fed, found = np.array([own]), list[int]()
-    while len(found) < case["options"].get("max_new_tokens", 20):
+    start = [[settings["decoder_start_token_id"]]]
+    fed, found = np.array(options.get("decoder_input_ids", start)), list[int]()
+    while len(found) < options["max_new_tokens"]:
         feeds = {
             "input_ids": fed,
             "encoder_attention_mask": mask,
