@@ -17,7 +17,7 @@ from onnxgen.graph.decoder import DecoderGraph, Mode, check_runs
 from onnxgen.runtime import memory
 from onnxgen.runtime.caches import Ints
 from onnxgen.runtime.device import Device
-from onnxgen.runtime.embeddings import Embedder
+from onnxgen.runtime.embeddings import Embedder, FileEmbedder
 from onnxgen.runtime.encoder import CrossPlan, Encoded, Encoding
 from onnxgen.runtime.group import LOGITS_BYTES, Group
 from onnxgen.runtime.kept import Floats, KeptLogits, joined
@@ -43,7 +43,7 @@ class DecoderModel:
         engine: Engine = PLAIN,
         *,
         later: DecoderGraph | None = None,
-        embedder: Embedder | None = None,
+        embedder: Embedder | FileEmbedder | None = None,
         encoded: bool = False,
     ) -> None:
         check_runs(graph, embedded=embedder is not None, encoded=encoded)

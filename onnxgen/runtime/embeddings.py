@@ -1,4 +1,5 @@
-"""Token ids to embeddings, by the session that some exports keep apart (``embed_tokens``).
+"""Token ids to embeddings: by the session that some exports keep apart (``embed_tokens``), or from
+the model's file, for graphs that were rewritten so (:mod:`onnxgen.graph.rewrites.columns`).
 
 Letters: B rows, S new tokens, H hidden size, R features.
 """
@@ -12,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxgen.errors import UnsupportedModelError
+from onnxgen.files.columns import Columns, Table
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.proto import Graph, Port
 from onnxgen.graph.shapes import ITEM_BYTES
 from onnxgen.runtime.binding import Binding
 from onnxgen.runtime.caches import Ints, Layout
 from onnxgen.runtime.device import Device
-from onnxgen.runtime.session import PLAIN, Cancel, Engine, Session
+from onnxgen.runtime.session import PLAIN, Cancel, Engine, Model, Session
 
 ROLES = ("embeds", "per_layer_inputs")  # of a decoder's inputs, in the order of the outputs
 
@@ -39,14 +41,6 @@ class Embedder:
         self._session = Session(path, engine)
         self._device = Device(self._session.device, self._session.device_id)
         self._outputs = [graph.outputs[name] for name in self._session.outputs]
-
-    @classmethod
-    def of(
-        cls, graphs: Mapping[str, Path], decoder: DecoderGraph, engine: Engine = PLAIN
-    ) -> "Embedder | None":
-        """That of ``decoder``, from a model's ``graphs``; None if it takes ids or lacks one."""
-        path = graphs.get("embed_tokens")
-        return cls(path, engine) if path is not None and "embeds" in decoder.inputs else None
 
     def feed(
         self,
@@ -142,6 +136,50 @@ class Single:
         """Embeds ``token`` (1,1)."""
         self._ids[...] = token
         self._own.run(cancel)
+
+
+class FileEmbedder:
+    """The same from the file with the decoder's table, on the CPU."""
+
+    def __init__(self, table: Table) -> None:
+        self._columns = Columns(table)
+
+    def feed(
+        self, binding: Binding, graph: DecoderGraph, layout: Layout, features: Any, cancel: Cancel
+    ) -> None:
+        """Feeds the embeddings (B,S,H) of a run's tokens."""
+        binding.write(graph.inputs["embeds"].name, self._columns.take(layout.ids))
+
+    def single(self, binding: Binding, graph: DecoderGraph) -> "FileSingle":
+        """One token after another."""
+        return FileSingle(self._columns, binding, graph.inputs["embeds"])
+
+    def fits_single(self, graph: DecoderGraph) -> bool:
+        """Whether :meth:`single` serves: always."""
+        return True
+
+
+class FileSingle:
+    """The embeddings of one token, in an array that stays bound."""
+
+    def __init__(self, columns: Columns, binding: Binding, port: Port) -> None:
+        table = columns.table
+        self._columns = columns
+        self._held = binding.write(port.name, np.zeros((1, 1, table.rows), table.dtype))
+
+    def feed(self, token: Ints, cancel: Cancel) -> None:
+        """Embeds ``token`` (1,1)."""
+        self._held[...] = self._columns.take(token)
+
+
+def embedder_of(
+    graphs: Mapping[str, Path], decoder: DecoderGraph, engine: Engine = PLAIN
+) -> Embedder | FileEmbedder | None:
+    """What makes the embeddings that ``decoder`` takes; None if it takes ids, or nothing does."""
+    if isinstance(decoder.source, Model) and decoder.source.table is not None:
+        return FileEmbedder(decoder.source.table)
+    path = graphs.get("embed_tokens")
+    return Embedder(path, engine) if path is not None and "embeds" in decoder.inputs else None
 
 
 def insert(embeddings: NDArray[Any], features: NDArray[Any], places: Ints) -> None:

@@ -67,7 +67,7 @@ def decoders(
 
 
 def _decoder(path: Path, config: Mapping[str, Any], engine: Engine, shares: bool) -> DecoderGraph:
-    source = prepared(path, engine, shares)
+    source = prepared(path, engine, shares, feeds=shares)
     if not isinstance(source, Model):
         return DecoderGraph.load(path, config)
     model = ModelProto.FromString(source.proto)
@@ -76,23 +76,27 @@ def _decoder(path: Path, config: Mapping[str, Any], engine: Engine, shares: bool
     return replace(facts, source=replace(source, proto=model.SerializeToString()))
 
 
-def prepared(path: Path, engine: Engine = PLAIN, shares: bool = True) -> Path | Model:
+def prepared(
+    path: Path, engine: Engine = PLAIN, shares: bool = True, feeds: bool = False
+) -> Path | Model:
     """What a session is to load of ``path``: its graph as :func:`checked` leaves it, or itself."""
-    found = checked(path, engine.rounds, shares) if engine.rewrites else None
+    found = checked(path, engine.rounds, shares, feeds) if engine.rewrites else None
     if found is None or not found.sites or found.draft.folder is None:
         return path
-    proto = found.draft.model.SerializeToString()
-    return Model(path.name, proto, found.draft.folder, found.config, str(found))
+    proto, folder = found.draft.model.SerializeToString(), found.draft.folder
+    return Model(path.name, proto, folder, found.config, str(found), found.draft.table)
 
 
-def checked(path: Path, rounds: bool = False, shares: bool = True) -> Rewritten | None:
+def checked(
+    path: Path, rounds: bool = False, shares: bool = True, feeds: bool = False
+) -> Rewritten | None:
     """The graph of ``path`` with those rewrites that are as good as the graph as it came.
 
     Arguments are those of :func:`rewrite`. One that gives other values is left out with a warning;
     one that cannot be checked, because nothing tells which sizes the graph takes, without.
     """
     without: dict[str, dict[str, int]] = {}
-    while (found := rewrite(path, rounds, shares, without)) and (fault := _fault(found)):
+    while (found := rewrite(path, rounds, shares, feeds, without)) and (fault := _fault(found)):
         name, reason, wrong = fault
         without[name] = {reason: len(found.sites[name])}
         if wrong:

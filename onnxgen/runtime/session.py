@@ -20,6 +20,7 @@ from onnxgen.errors import (
     SessionError,
     UnsupportedModelError,
 )
+from onnxgen.files.columns import Table
 
 DEVICES = ("cpu", "cuda")
 EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -138,7 +139,8 @@ PLAIN = Engine()
 class Model:
     """A serialized graph whose external data lies in ``folder``; ``name`` is for messages.
 
-    ``config``: entries for the options of its session. ``about``: what was rewritten.
+    ``config``: entries for the options of its session. ``about``: what was rewritten. ``table``:
+    where the embeddings are that it takes, if it does because it was rewritten.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Model:
     folder: Path
     config: Mapping[str, str]
     about: str = ""
+    table: Table | None = None
 
 
 class Session:

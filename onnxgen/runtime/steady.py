@@ -16,7 +16,7 @@ from onnxgen.runtime.binding import Binding
 from onnxgen.runtime.caches import Ints, right_padded
 from onnxgen.runtime.device import Device
 from onnxgen.runtime.embeddings import ROLES as EMBEDDED
-from onnxgen.runtime.embeddings import Embedder
+from onnxgen.runtime.embeddings import Embedder, FileEmbedder
 from onnxgen.runtime.feeds import VALUES, conform
 from onnxgen.runtime.session import Cancel
 
@@ -62,7 +62,7 @@ class Steady:
                     self._counts.append((held, offset))
 
     @staticmethod
-    def fits(graph: DecoderGraph, device: Device, embedder: Embedder | None) -> bool:
+    def fits(graph: DecoderGraph, device: Device, embedder: Embedder | FileEmbedder | None) -> bool:
         """Whether the graph's inputs are of this kind."""
         mask = graph.inputs.get("mask")
         plain = mask is None or len(mask.shape) == 2

@@ -15,7 +15,7 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.graph.encoder import EncoderGraph
 from onnxgen.runtime.decoder import DecoderModel
-from onnxgen.runtime.embeddings import Embedder
+from onnxgen.runtime.embeddings import embedder_of
 from onnxgen.runtime.encoder import EncoderModel
 from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import PLAIN, Engine
@@ -39,7 +39,7 @@ class EncoderDecoder:
         self.encoder = EncoderModel(EncoderGraph.load(files.graphs["encoder"]), engine)
         config = graph_config(files)
         facts = decoders(files.graphs, config, engine)
-        self.embedder = Embedder.of(files.graphs, facts["decoder"], engine)
+        self.embedder = embedder_of(files.graphs, facts["decoder"], engine)
         self.model = DecoderModel(
             facts["decoder"],
             engine,

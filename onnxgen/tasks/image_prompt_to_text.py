@@ -14,6 +14,7 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Generation, Piece
 from onnxgen.runtime.caches import Ints
+from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.encoder import Encoding
 from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import PLAIN, Cancel, Engine
@@ -79,7 +80,7 @@ class ImagePromptToText(EncoderDecoder):
         super().__init__(files, engine)
         self._configs = configs(files)
         processor = vlm.processor(self._configs)
-        if not isinstance(processor, Florence) or self.embedder is None:
+        if not isinstance(processor, Florence) or not isinstance(self.embedder, Embedder):
             raise UnsupportedModelError(
                 f"{files.source} has an encoder for prompts, and {type(processor).__name__} images",
                 wanted="a model like Florence-2",

@@ -15,6 +15,7 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Piece
 from onnxgen.runtime.caches import Ints
+from onnxgen.runtime.embeddings import Embedder
 from onnxgen.runtime.memory import enough
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.runtime.vision import VisionModel
@@ -42,7 +43,7 @@ class ImageTextToText(TextGeneration):
     def __init__(self, files: ModelFiles, engine: Engine = PLAIN) -> None:
         engine = replace(engine, alone=False)
         super().__init__(files, engine)
-        if self.model.embedder is None:
+        if not isinstance(self.model.embedder, Embedder):
             raise UnsupportedModelError(
                 f"the decoder of {files.source} takes no embeddings",
                 wanted="embed_tokens.onnx and a decoder with inputs_embeds",

@@ -193,7 +193,8 @@ def inspect(
     running = {
         role: found.graph(graphs[role].path) for role, found in rewritten.items() if found.sites
     }
-    decoder, refusal = _facts(files, graphs | running)
+    embedded = "embed_tokens" in graphs or any(one.draft.table for one in rewritten.values())
+    decoder, refusal = _facts(files, graphs | running, embedded)
     return Inspection(
         source=files.source,
         folder=files.folder,
@@ -214,9 +215,12 @@ def inspect(
 
 
 def _facts(
-    files: ModelFiles, graphs: Mapping[str, Graph]
+    files: ModelFiles, graphs: Mapping[str, Graph], embedded: bool
 ) -> tuple[DecoderGraph | None, OnnxgenError | None]:
-    """The facts about the graph of later steps, and why the model cannot run, if so."""
+    """The facts about the graph of later steps, and why the model cannot run, if so.
+
+    ``embedded``: tokens are embedded outside of it.
+    """
     decoder: DecoderGraph | None = None
     try:
         config = graph_config(files)
@@ -227,8 +231,7 @@ def _facts(
         }
         decoder = facts.get("decoder_with_past", facts["decoder"])
         task_of(files)
-        embedded, encoded = "embed_tokens" in graphs, "encoder" in graphs
-        decoders.check_runs(decoder, embedded=embedded, encoded=encoded)
+        decoders.check_runs(decoder, embedded=embedded, encoded="encoder" in graphs)
     except UnsupportedModelError as error:
         return decoder, error
     return decoder, None
@@ -298,7 +301,7 @@ def _rewritten(graphs: Mapping[str, Graph]) -> dict[str, Rewritten]:
     """The graphs that are rewritten before they run; those that embed tokens run as they came."""
     pair = "decoder_with_past" in graphs
     tried = {
-        role: rewrite(graph.path, shares=not pair)
+        role: rewrite(graph.path, shares=not pair, feeds=not pair)
         for role, graph in graphs.items()
         if role != "embed_tokens"
     }

@@ -8,7 +8,7 @@ from onnxgen.files import ModelFiles
 from onnxgen.generation.config import GenerationConfig
 from onnxgen.generation.results import Generation, Piece
 from onnxgen.runtime.decoder import DecoderModel
-from onnxgen.runtime.embeddings import Embedder
+from onnxgen.runtime.embeddings import embedder_of
 from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import PLAIN, Engine
 from onnxgen.tasks.asking import asked
@@ -42,7 +42,7 @@ class TextGeneration:
             facts["decoder"],
             engine,
             later=facts.get("decoder_with_past"),
-            embedder=Embedder.of(files.graphs, facts["decoder"], engine),
+            embedder=embedder_of(files.graphs, facts["decoder"], engine),
         )
         self.defaults = generation_defaults(files)
         self._context = context_length(files)

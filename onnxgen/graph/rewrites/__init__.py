@@ -11,6 +11,7 @@ from onnxgen.graph.rewrites import (
     attention,
     blocks,
     branches,
+    columns,
     counts,
     group_query,
     last_logits,
@@ -26,8 +27,8 @@ class Rewrite:
     """One kind of edit: ``apply`` makes it wherever it fits, and says where.
 
     ``rounds``: it computes with activations of 8 bits, so it is made only where that is asked for.
-    ``shares``: the cache becomes a shared buffer. ``exact``: no number is computed in another way,
-    so there is nothing to check.
+    ``shares``: the cache becomes a shared buffer. ``feeds``: the graph takes what only we feed it.
+    ``exact``: no number is computed in another way, so there is nothing to check.
     """
 
     name: str
@@ -35,10 +36,14 @@ class Rewrite:
     apply: Callable[[Draft], list[Site]]
     rounds: bool = False
     shares: bool = False
+    feeds: bool = False
     exact: bool = False
 
 
 REWRITES = (
+    Rewrite(
+        "columns", "embeddings read from the file", columns.feed_columns, feeds=True, exact=True
+    ),
     Rewrite("blocks", "8-bit table to MatMulNBits", blocks.pack, rounds=True),
     Rewrite("accuracy", "MatMulNBits with 8-bit activations", blocks.lower, rounds=True),
     Rewrite("tables", "8-bit table made floats once", tables.hoist, exact=True),
@@ -104,12 +109,14 @@ def rewrite(
     path: Path,
     rounds: bool = False,
     shares: bool = True,
+    feeds: bool = False,
     without: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Rewritten | None:
     """The graph of ``path`` with all rewrites that fit it.
 
     ``rounds``: also those that compute with activations of 8 bits. ``shares``: also those that
     make the cache a shared buffer, which the second graph of an un-merged pair cannot have.
+    ``feeds``: also those whose graph runs nowhere but here.
     ``without``: the names of those that are not to be made -> why, as in :attr:`Rewritten.left`.
 
     A graph that a rewrite trips over is None, with a warning: that it is broken is for those to say
@@ -117,7 +124,7 @@ def rewrite(
     """
     draft = Draft.load(path)
     try:
-        return _rewritten(draft, rounds, shares, without or {})
+        return _rewritten(draft, rounds, shares, feeds, without or {})
     except Exception as error:
         warnings.warn(
             f"{path.name} runs as it came: it cannot be rewritten ({type(error).__name__})",
@@ -127,7 +134,11 @@ def rewrite(
 
 
 def _rewritten(
-    draft: Draft, rounds: bool, shares: bool, without: Mapping[str, Mapping[str, int]]
+    draft: Draft,
+    rounds: bool,
+    shares: bool,
+    feeds: bool,
+    without: Mapping[str, Mapping[str, int]],
 ) -> Rewritten:
     reason = "its data lies in another folder" if draft.folder is None else ""
     if reason or draft.model.functions:
@@ -135,7 +146,7 @@ def _rewritten(
         return Rewritten(draft, draft, {}, left)
     before, sites, left = draft.copy(), {}, {}
     for one in REWRITES:
-        if one.rounds and not rounds:
+        if (one.rounds and not rounds) or (one.feeds and not feeds):
             continue
         if one.name in without:
             left[one.about] = dict(without[one.name])
@@ -147,6 +158,8 @@ def _rewritten(
         if found := one.apply(draft):
             sites[one.name] = found
             draft.settle()
+            if one.feeds:
+                before = draft.copy()  # others are checked with what is fed
         if draft.left:
             left[one.about] = dict(Counter(draft.left))
             draft.left.clear()

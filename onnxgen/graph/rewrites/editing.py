@@ -22,6 +22,7 @@ from onnx import (
 
 from onnxgen import wire
 from onnxgen.files import policy
+from onnxgen.files.columns import Table
 from onnxgen.graph.proto import Scope
 
 MICROSOFT = "com.microsoft"
@@ -61,12 +62,14 @@ class Draft:
         folder: where its external data lies; None if no rewritten model could find that.
         scope: the main graph's net, as of the last :meth:`settle`.
         left: why a rewrite left places as they came, one reason for each of them.
+        table: what the embeddings are looked up in that an input of the graph became.
     """
 
     def __init__(self, model: ModelProto, folder: Path | None) -> None:
         self.model, self.folder = model, folder
         self.scope = Scope(model.graph)
         self.left: list[str] = []
+        self.table: Table | None = None
         self._names = 0
         self._replaced: dict[int, list[NodeProto]] = {}  # the scope keeps the nodes alive
         self._first: list[NodeProto] = []

@@ -1,0 +1,136 @@
+"""Columns of a table, read from a model's file as they are wanted.
+
+Letters: H rows, V columns, N columns that are read.
+"""
+
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxgen.errors import ModelFileError
+
+READ = 20 << 10  # bytes of a table that are passed over in the time that reading one number takes
+STRIPE = 4 << 20  # bytes that a pass holds at a time
+KEPT = 16  # of so many columns one is kept
+# Seconds for one column, above which the system no longer has the file in memory.
+SLOW = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Numbers (H,V) of the NumPy type ``dtype``, in the file ``path`` from byte ``offset`` on."""
+
+    path: Path
+    offset: int
+    rows: int
+    columns: int
+    dtype: str
+
+    @property
+    def item(self) -> int:
+        """Bytes of a number."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes from one row to the next."""
+        return self.columns * self.item
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole."""
+        return self.rows * self.row_bytes
+
+
+class Columns:
+    """The columns of ``table``, for any number of threads.
+
+    The latest are kept. A few are read number by number; many in one pass over the table, whose
+    pages are given back on the way. Where a file turns out to be slow the whole table is kept.
+
+    Raises:
+        ModelFileError: the file cannot be read, or is shorter than the table says.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        try:
+            file = table.path.open("rb")
+            weakref.finalize(self, file.close)
+            self._number = file.fileno()
+            self._bytes = mmap.mmap(self._number, 0, access=mmap.ACCESS_READ)
+            count = table.rows * table.columns
+            numbers = np.frombuffer(self._bytes, table.dtype, count, table.offset)
+        except (OSError, ValueError) as error:
+            raise _short(table) from error
+        self._mapped = numbers.reshape(table.rows, table.columns)  # (H,V)
+        self._held: dict[int, NDArray[Any]] = {}  # column -> its numbers (H,)
+        self._whole: NDArray[Any] | None = None  # (V,H)
+        self._lock = threading.Lock()
+
+    def take(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """The columns at ``places`` (...), as rows (...,H)."""
+        with self._lock:
+            if self._whole is not None:
+                return self._whole[places]
+            wanted = places.ravel().tolist()
+            missing = [place for place in dict.fromkeys(wanted) if place not in self._held]
+            if missing:
+                self._held.update(zip(missing, self._read(missing), strict=True))
+            found = np.stack([self._held[place] for place in wanted])  # (N,H)
+            while len(self._held) > self.table.columns // KEPT:
+                del self._held[next(iter(self._held))]
+        return found.reshape(*places.shape, self.table.rows)
+
+    def _read(self, places: Sequence[int]) -> Sequence[NDArray[Any]]:
+        """The columns at ``places`` (N,), each (H,), in the way that is sooner done."""
+        if len(places) * self.table.rows * READ > self.table.nbytes:
+            return list(self._passed(np.array(places)))
+        start = perf_counter()
+        found = [self._column(place) for place in places]
+        if perf_counter() - start > SLOW * len(places):
+            self._whole = self._passed(np.arange(self.table.columns))
+        return found
+
+    def _column(self, place: int) -> NDArray[Any]:
+        """The column (H,) at ``place``, number by number."""
+        table, item = self.table, self.table.item
+        start = table.offset + place * item
+        every = range(start, start + table.nbytes, table.row_bytes)
+        read, number = os.pread, self._number
+        data = b"".join([read(number, item, at) for at in every])
+        if len(data) < table.rows * item:
+            raise _short(table)
+        return np.frombuffer(data, table.dtype)
+
+    def _passed(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """The columns at ``places`` (N,) as rows (N,H), from all of the table."""
+        table = self.table
+        if os.fstat(self._number).st_size < table.offset + table.nbytes:
+            raise _short(table)  # touching what is not there would end the process
+        found = np.empty((len(places), table.rows), table.dtype)
+        step = max(STRIPE // table.row_bytes, 1)
+        for row in range(0, table.rows, step):
+            stripe = self._mapped[row : row + step]  # (h,V)
+            found[:, row : row + step] = stripe.take(places, axis=1).T  # (N,h)
+            start = table.offset + row * table.row_bytes
+            page = start - start % mmap.PAGESIZE
+            self._bytes.madvise(mmap.MADV_DONTNEED, page, start - page + stripe.nbytes)
+        return found
+
+
+def _short(table: Table) -> ModelFileError:
+    return ModelFileError(
+        f"{table.path} does not hold the embeddings that it held",
+        wanted="a file that stays as it is while its model is loaded",
+        do="load the model again",
+    )
