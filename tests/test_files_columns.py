@@ -35,10 +35,11 @@ def refused(*_):
 def test_columns_are_those_of_the_table(table, price, other, stripe, monkeypatch):
     monkeypatch.setattr(columns, "READ", price)
     monkeypatch.setattr(columns, "STRIPE", stripe)
-    monkeypatch.setattr(Columns, other, refused)
     own, numbers = table
-    places = np.array([[0, 639, 7], [7, 300, 0]])
-    found = Columns(own).take(places)
+    reader = Columns(own)
+    monkeypatch.setattr(Columns, other, refused)
+    places = np.array([[0, 639, 47], [47, 300, 0]])
+    found = reader.take(places)
     assert found.dtype == numbers.dtype
     assert np.array_equal(found, numbers.T[places])  # (2,3,H)
 
@@ -47,9 +48,10 @@ def test_many_are_read_in_one_pass_and_few_by_number(table, monkeypatch):
     own, numbers = table
     monkeypatch.setattr(columns, "READ", own.nbytes // ROWS // 4)  # four columns take as long
     for count, other in (4, "_passed"), (5, "_column"):
+        reader, places = Columns(own), np.arange(100, 100 + count)
         with monkeypatch.context() as patch:
             patch.setattr(Columns, other, refused)
-            assert np.array_equal(Columns(own).take(np.arange(count)), numbers.T[:count])
+            assert np.array_equal(reader.take(places), numbers.T[places])
 
 
 def reads(monkeypatch) -> list[int]:
@@ -60,17 +62,26 @@ def reads(monkeypatch) -> list[int]:
     return made
 
 
-def test_the_latest_are_kept_and_no_more(table, monkeypatch):
+def test_the_lowest_are_there_from_the_start(table, monkeypatch):
     own, numbers = table
     reader, made = Columns(own), reads(monkeypatch)
     most = COLUMNS // columns.KEPT
-    for place in range(most + 1):
-        reader.take(np.array([place]))
-    assert len(made) == ROWS * (most + 1)
-    assert np.array_equal(reader.take(np.arange(1, most + 1)), numbers.T[1 : most + 1])
-    assert len(made) == ROWS * (most + 1)  # all of these were kept
-    reader.take(np.array([0]))  # which had to make room
-    assert len(made) == ROWS * (most + 2)
+    assert np.array_equal(reader.take(np.arange(most)), numbers.T[:most])
+    assert not made
+
+
+def test_the_latest_used_are_kept_and_no_more(table, monkeypatch):
+    own, numbers = table
+    reader, made = Columns(own), reads(monkeypatch)
+    most = COLUMNS // columns.KEPT
+    for place in range(100, 100 + most - 1):
+        reader.take(np.array([3, place]))
+    assert len(made) == ROWS * (most - 1)
+    kept = np.array([3, *range(100, 100 + most - 1)])
+    assert np.array_equal(reader.take(kept), numbers.T[kept])
+    assert len(made) == ROWS * (most - 1)  # all of these were there
+    assert np.array_equal(reader.take(np.array([4])), numbers.T[[4]])
+    assert len(made) == ROWS * most  # which had made room
 
 
 def test_more_than_are_kept_can_be_taken_at_once(table):
@@ -86,7 +97,7 @@ def test_a_slow_file_is_read_once(table, monkeypatch):
     reader = Columns(own)
     monkeypatch.setattr(columns, "SLOW", -1)
     monkeypatch.setattr(columns, "READ", 0)
-    assert np.array_equal(reader.take(np.array([3])), numbers.T[[3]])
+    assert np.array_equal(reader.take(np.array([300])), numbers.T[[300]])
     monkeypatch.setattr(os, "pread", refused)
     every = np.arange(COLUMNS)[None]
     assert np.array_equal(reader.take(every), numbers.T[every])

@@ -20,7 +20,7 @@ from onnxgen.errors import ModelFileError
 
 READ = 20 << 10  # bytes of a table that are passed over in the time that reading one number takes
 STRIPE = 4 << 20  # bytes that a pass holds at a time
-KEPT = 16  # of so many columns one is kept
+KEPT = 16  # of so many columns one is kept, at first the lowest: tokenizers number by how common
 # Seconds for one column, above which the system no longer has the file in memory.
 SLOW = 0.05
 
@@ -54,8 +54,8 @@ class Table:
 class Columns:
     """The columns of ``table``, for any number of threads.
 
-    The latest are kept. A few are read number by number; many in one pass over the table, whose
-    pages are given back on the way. Where a file turns out to be slow the whole table is kept.
+    Those last used are kept. A few are read number by number; many in one pass over the table,
+    whose pages are given back on the way. If the file turns out to be slow, all of it is kept.
 
     Raises:
         ModelFileError: the file cannot be read, or is shorter than the table says.
@@ -73,9 +73,10 @@ class Columns:
         except (OSError, ValueError) as error:
             raise _short(table) from error
         self._mapped = numbers.reshape(table.rows, table.columns)  # (H,V)
-        self._held: dict[int, NDArray[Any]] = {}  # column -> its numbers (H,)
         self._whole: NDArray[Any] | None = None  # (V,H)
-        self._lock = threading.Lock()
+        self._most, self._lock = table.columns // KEPT, threading.Lock()
+        # Column -> its numbers (H,); copies, so that those that go do not live on with others.
+        self._held = dict(enumerate(map(np.copy, self._passed(np.arange(self._most)))))
 
     def take(self, places: NDArray[np.int64]) -> NDArray[Any]:
         """The columns at ``places`` (...), as rows (...,H)."""
@@ -85,9 +86,11 @@ class Columns:
             wanted = places.ravel().tolist()
             missing = [place for place in dict.fromkeys(wanted) if place not in self._held]
             if missing:
-                self._held.update(zip(missing, self._read(missing), strict=True))
+                self._held.update(zip(missing, map(np.copy, self._read(missing)), strict=True))
+            for place in wanted:
+                self._held[place] = self._held.pop(place)  # the last to go
             found = np.stack([self._held[place] for place in wanted])  # (N,H)
-            while len(self._held) > self.table.columns // KEPT:
+            while len(self._held) > self._most:
                 del self._held[next(iter(self._held))]
         return found.reshape(*places.shape, self.table.rows)
 
