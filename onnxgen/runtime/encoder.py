@@ -58,6 +58,7 @@ class EncoderModel:
         self.graph = graph
         self._session = Session(prepared(graph.path, engine), engine)
         self._device = Device(self._session.device, self._session.device_id)
+        self._last: Shape = ()  # of the values that were encoded last
 
     def encode(
         self, values: NDArray[Any], mask: Ints | None = None, cancel: Cancel | None = None
@@ -79,7 +80,10 @@ class EncoderModel:
         wanted = [*([graph.states] if graph.states else []), *self._caches()]
         for port in wanted:
             binding.allocate(port.name)
-        binding.run(cancel or Cancel(), large=True)
+        # What one row takes that is followed by its like (windows of a recording, pictures) is
+        # kept: given back, it leaves holes that the next run's memory does not all fit in.
+        again, self._last = values.shape == self._last and len(values) == 1, values.shape
+        binding.run(cancel or Cancel(), large=not again)
         found = {}
         for port in wanted:
             value = binding.fetch(port.name)

@@ -279,7 +279,8 @@ class Group:
         for name in heads:
             binding.allocate(name)
         crosses = encoded is not None and not started  # projects what the encoder gave
-        binding.run(self.cancel, large=crosses or layout.ids.size > SMALL)
+        large = layout.ids.size > SMALL or (crosses and len(layout.ids) > 1)
+        binding.run(self.cancel, large=large)
         if self._watch is not None and heads:
             weights = [binding.fetch(name).numpy()[:, list(own)] for name, own in heads.items()]
             self._watch.keep_attention(self.rows, weights, layout.last + 1 - lengths)

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -155,7 +155,8 @@ class Session:
     """One graph, ready to run as ``engine`` says.
 
     Activations live in an arena: were each of them new pages of the system, an encoder would take a
-    third longer, and what lies between those that were given back one by one would add up.
+    third longer, and what lies between those that were given back one by one would add up. On the
+    CPU it is one for all sessions, which take turns: a decoder uses what its encoder has left.
     """
 
     def __init__(self, source: Path | Model | bytes, engine: Engine = PLAIN) -> None:
@@ -167,6 +168,8 @@ class Session:
         if self.device == "cpu":
             # Weights stay: in the arena they would keep its blocks from being given back.
             options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+            _share_arena()
+            options.add_session_config_entry("session.use_env_allocators", "1")
         if isinstance(source, Model):
             options.add_session_config_entry(EXTERNAL_FOLDER, os.fspath(source.folder))
             for key, value in source.config.items():
@@ -216,6 +219,17 @@ class Session:
                 f"{self.name} failed while running: {reason_of(error)}",
                 do="if a node is named, the export may be defective; try another dtype or exporter",
             ) from error
+
+
+@cache
+def _share_arena() -> None:
+    """Makes the arena that sessions share, unless somebody has: a process can have one."""
+    ort = require_onnxruntime()
+    place = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    with suppress(Exception):  # ONNX Runtime's own have no common base
+        ort.create_and_register_allocator(place, None)
 
 
 @cache
