@@ -2,6 +2,8 @@
 
 A prompt needs the logits behind its last token, and most exports compute them behind each: a tenth
 of a prompt's time and (1,S,V) of memory. The graph gets the input that newer exports have for it.
+So does what leads to them in the last layer, behind its attention: each layer's keys and values are
+wanted for every token, but what that one makes of them for the last alone.
 
 Letters: B batch, S new tokens, H hidden size, V vocabulary.
 """
@@ -12,6 +14,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxgen.graph.proto import Scope
 from onnxgen.graph.rewrites.branches import AFTER, HEADS
 from onnxgen.graph.rewrites.editing import Draft, Site, copy_of
+from onnxgen.graph.rewrites.tokenwise import Tokens, last_of
 
 INPUT = "num_logits_to_keep"  # as transformers.js' exports: 0 for all columns, 1 for the last
 
@@ -32,22 +35,38 @@ def keep_last(draft: Draft) -> list[Site]:
     head = _head(scope, logits.name)
     if head is None or scope.dims(head.input[0]) is not None:
         return draft.leave("logits are not a product with a table of the vocabulary")
-    kept, start, negative = (draft.name(about) for about in ("kept", "start", "negative"))
+    _cut(draft, head)
+    scope.graph.input.append(helper.make_tensor_value_info(INPUT, TensorProto.INT64, []))
+    logits.type.tensor_type.shape.dim[1].dim_param = "kept_columns"
+    return [Site.of(scope, head)]
+
+
+def _cut(draft: Draft, head: NodeProto) -> None:
+    """Has ``head``, and all that works for it alone, see the last columns of what (B,S,H) it reads.
+
+    In the last layer that is all but what attention needs of every token.
+    """
+    scope, tokens = draft.scope, Tokens(draft.scope)
+    start, negative = draft.name("start"), draft.name("negative")
     end, axis, single = (
         draft.constant(scope, about, np.array([value], np.int64))
         for about, value in (("end", np.iinfo(np.int64).max), ("axis", 1), ("single", 0))
     )
-    nodes = [
-        helper.make_node("Neg", [INPUT], [negative]),
-        helper.make_node("Unsqueeze", [negative, single], [start]),  # () -> (1,)
-        helper.make_node("Slice", [head.input[0], start, end, axis], [kept]),
-    ]
-    copy = copy_of(head)
-    copy.input[0] = kept
-    draft.replace(head, [*nodes, copy])
-    scope.graph.input.append(helper.make_tensor_value_info(INPUT, TensorProto.INT64, []))
-    logits.type.tensor_type.shape.dim[1].dim_param = "kept_columns"
-    return [Site.of(scope, head)]
+    draft.put_first(helper.make_node("Neg", [INPUT], [negative]))
+    draft.put_first(helper.make_node("Unsqueeze", [negative, single], [start]))  # () -> (1,)
+    late = last_of(scope, head, tokens)
+    cut, made = dict[str, str](), {name for node in late for name in node.output}
+    for node in late:
+        copy, slices = copy_of(node), []
+        for place, name in enumerate(node.input):
+            hidden = name in tokens.names or (node is head and place == 0)
+            if not hidden or name in made:
+                continue
+            if name not in cut:
+                cut[name] = draft.name("kept")
+                slices.append(helper.make_node("Slice", [name, start, end, axis], [cut[name]]))
+            copy.input[place] = cut[name]
+        draft.replace(node, [*slices, copy])
 
 
 def _head(scope: Scope, logits: str) -> NodeProto | None:
