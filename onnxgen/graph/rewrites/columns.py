@@ -8,6 +8,7 @@ Letters: B batch, S new tokens, H hidden size, V vocabulary.
 """
 
 import os
+from itertools import islice
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
@@ -55,8 +56,13 @@ def _is_tied(scope: Scope, gather: NodeProto, turn: NodeProto) -> bool:
     if NAMES.get(gather.input[1]) != "ids" or attributes(gather).get("axis", 0):
         return False
     free = scope.input_dims(INPUT) is None and gather.output[0] not in scope.outputs
-    alone = all(len(list(scope.uses(name))) == 1 for name in (turn.output[0], gather.input[1]))
-    return free and alone and len(list(scope.uses(turn.input[0]))) > 1
+    alone = not any(_is_shared(scope, name) for name in (turn.output[0], gather.input[1]))
+    return free and alone and _is_shared(scope, turn.input[0])
+
+
+def _is_shared(scope: Scope, name: str) -> bool:
+    """Whether ``name`` is read more than once."""
+    return len(list(islice(scope.uses(name), 2))) > 1
 
 
 def _table(draft: Draft, name: str) -> Table | None:

@@ -29,8 +29,12 @@ class Tokens:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
+        self._copies: dict[str, tuple[int, ...]] = {}  # dims of constants in other types
         self.names = {p.name for p in scope.graph.input if NAMES.get(p.name) == "embeds"}
         for node in scope.graph.node:  # in topological order
+            dims = self._dims(node.input[0]) if node.op_type in {"Cast", "Identity"} else None
+            if dims is not None:
+                self._copies[node.output[0]] = dims
             if self._begins(node) or self.computes(node):
                 self.names.update(name for name in node.output[:1] if name)
                 self.names.update(name for name in node.output[3:] if name and _skips(node))
@@ -38,13 +42,10 @@ class Tokens:
     def _begins(self, node: NodeProto) -> bool:
         """Whether ``node`` makes such a tensor of others: embeddings, and what attention gives."""
         if node.op_type in {"Gather", "GatherBlockQuantized"}:
-            told, ids = attributes(node), self._scope.input_dims(node.input[1])
-            looks_up = NAMES.get(node.input[1]) in _INDICES and len(ids or ()) == 2
-            return (
-                looks_up
-                and self._is_table(node.input[0])
-                and not (told.get("axis") or told.get("gather_axis"))
-            )
+            told, ids = attributes(node), node.input[1]
+            if NAMES.get(ids) not in _INDICES or told.get("axis") or told.get("gather_axis"):
+                return False
+            return len(self._scope.input_dims(ids) or ()) == 2 and self._is_table(node.input[0])
         if node.op_type in {"MultiHeadAttention", "RotaryEmbedding"}:
             return node.input[0] in self.names
         return node.op_type == "GroupQueryAttention"
@@ -75,11 +76,19 @@ class Tokens:
             return len(numbers_of(self._scope, made[1].input[1])) == 2
         if made is not None and made[1].op_type == "Transpose":
             name = made[1].input[0]
-        return len(self._scope.dims(name) or ()) == 2
+        return len(self._dims(name) or ()) == 2
+
+    def _dims(self, name: str) -> tuple[int, ...] | None:
+        """The dims of the constant ``name``, None for what is computed.
+
+        What was noted of the nodes before serves: chains of casts may be of any length.
+        """
+        tensor = self._scope.tensor(name)
+        return self._copies.get(name) if tensor is None else tuple(tensor.dims)
 
     def _fit(self, given: Iterable[str]) -> bool:
         """Whether one is such a tensor, and so are the others, or alike for all tokens."""
-        others = [self._scope.dims(name) for name in given if name and name not in self.names]
+        others = [self._dims(name) for name in given if name and name not in self.names]
         alike = all(dims is not None and all(dim == 1 for dim in dims[:-1]) for dims in others)
         return alike and any(name in self.names for name in given)
 
@@ -90,12 +99,11 @@ def _skips(node: NodeProto) -> bool:
 
 def last_of(scope: Scope, reader: NodeProto, tokens: Tokens) -> list[NodeProto]:
     """``reader``, and before it the nodes that work for it alone, token by token; in order."""
-    late, found = {id(reader)}, [reader]
+    late, found, told = {id(reader)}, [reader], set(scope.outputs)
     for node in reversed(scope.graph.node):
         uses = [use for name in node.output if name for use in scope.uses(name)]
-        told = any(name in scope.outputs for name in node.output)
         own = bool(uses) and all(id(use.node) in late for use in uses)
-        if own and not told and tokens.computes(node):
+        if own and told.isdisjoint(node.output) and tokens.computes(node):
             late.add(id(node))
-            found.insert(0, node)
-    return found
+            found.append(node)
+    return found[::-1]
