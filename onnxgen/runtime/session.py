@@ -223,7 +223,10 @@ class Session:
 
 @cache
 def _share_arena() -> None:
-    """Makes the arena that sessions share, unless somebody has: a process can have one."""
+    """Makes the arena that sessions share. A process has one; the last made serves from then on.
+
+    Sessions that are there keep theirs. Where a runtime refuses a second one, the first will do.
+    """
     ort = require_onnxruntime()
     place = ort.OrtMemoryInfo(
         "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
