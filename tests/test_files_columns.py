@@ -1,8 +1,9 @@
-"""Columns of a table in a file, against NumPy's reading of the whole."""
+"""Embeddings from a turned table in a file, against NumPy's reading of the whole."""
 
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from onnxgen.errors import ModelFileError
 from onnxgen.files import columns
-from onnxgen.files.columns import Columns, Table
+from onnxgen.files.columns import Columns
+from onnxgen.files.lookup import Table
 
 ROWS, COLUMNS = 12, 640
 
@@ -21,7 +23,7 @@ def table(request, tmp_path: Path) -> tuple[Table, np.ndarray]:
     numbers = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(request.param)
     path = tmp_path / "weights"
     path.write_bytes(b"x" * 5001 + numbers.tobytes() + b"y" * 99)
-    return Table(path, 5001, ROWS, COLUMNS, request.param), numbers
+    return Table(path, 5001, COLUMNS, ROWS, request.param, turned=True), numbers
 
 
 def refused(*_):
@@ -116,8 +118,8 @@ def test_a_file_that_was_cut_is_told_of(table, price, monkeypatch):
 def test_a_file_that_is_not_there_or_too_short_is_told_of(table):
     own, _ = table
     for wrong in (
-        Table(own.path.with_name("none"), 0, 1, 1, "float32"),
-        Table(own.path, own.offset + 100, ROWS, COLUMNS, own.dtype),
+        Table(own.path.with_name("none"), 0, 1, 1, "float32", turned=True),
+        replace(own, offset=own.offset + 100),
     ):
         with pytest.raises(ModelFileError, match="does not hold"):
             Columns(wrong)
@@ -147,7 +149,7 @@ def test_a_pass_gives_its_pages_back(tmp_path):
     rows, wide = 64, 1 << 18  # 64 MB
     path = tmp_path / "large"
     np.ones((rows, wide), np.float32).tofile(path)
-    reader = Columns(Table(path, 0, rows, wide, "float32"))
+    reader = Columns(Table(path, 0, wide, rows, "float32", turned=True))
     assert (reader.take(np.arange(0, wide, 1000)) == 1).all()
     lines = Path("/proc/self/smaps").read_text().partition(str(path))[2].splitlines()
     resident = next(line for line in lines if line.startswith("Rss:"))

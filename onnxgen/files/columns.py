@@ -1,54 +1,25 @@
-"""Columns of a table, read from a model's file as they are wanted.
+"""Embeddings from a table that lies turned in a model's file, where a token is a column.
 
-Letters: H rows, V columns, N columns that are read.
+Letters: V tokens, H hidden size, h rows of a stripe, N tokens that are read.
 """
 
 import mmap
 import os
 import threading
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxgen.errors import ModelFileError
+from onnxgen.files.lookup import Table, opened, short
 
 READ = 20 << 10  # bytes of a table that are passed over in the time that reading one number takes
 STRIPE = 4 << 20  # bytes that a pass holds at a time
 KEPT = 16  # of so many columns one is kept, at first the lowest: tokenizers number by how common
 # Seconds for one column, above which the system no longer has the file in memory.
 SLOW = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Numbers (H,V) of the NumPy type ``dtype``, in the file ``path`` from byte ``offset`` on."""
-
-    path: Path
-    offset: int
-    rows: int
-    columns: int
-    dtype: str
-
-    @property
-    def item(self) -> int:
-        """Bytes of a number."""
-        return np.dtype(self.dtype).itemsize
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes from one row to the next."""
-        return self.columns * self.item
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole."""
-        return self.rows * self.row_bytes
 
 
 class Columns:
@@ -63,18 +34,16 @@ class Columns:
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        self._number = opened(table, self)
         try:
-            file = table.path.open("rb")
-            weakref.finalize(self, file.close)
-            self._number = file.fileno()
             self._bytes = mmap.mmap(self._number, 0, access=mmap.ACCESS_READ)
-            count = table.rows * table.columns
+            count = table.hidden * table.tokens
             numbers = np.frombuffer(self._bytes, table.dtype, count, table.offset)
         except (OSError, ValueError) as error:
-            raise _short(table) from error
-        self._mapped = numbers.reshape(table.rows, table.columns)  # (H,V)
+            raise short(table) from error
+        self._mapped = numbers.reshape(table.hidden, table.tokens)  # (H,V)
         self._whole: NDArray[Any] | None = None  # (V,H)
-        self._most, self._lock = table.columns // KEPT, threading.Lock()
+        self._most, self._lock = table.tokens // KEPT, threading.Lock()
         # Column -> its numbers (H,); copies, so that those that go do not live on with others.
         self._held = dict(enumerate(map(np.copy, self._passed(np.arange(self._most)))))
 
@@ -92,16 +61,16 @@ class Columns:
             found = np.stack([self._held[place] for place in wanted])  # (N,H)
             while len(self._held) > self._most:
                 del self._held[next(iter(self._held))]
-        return found.reshape(*places.shape, self.table.rows)
+        return found.reshape(*places.shape, self.table.hidden)
 
     def _read(self, places: Sequence[int]) -> Sequence[NDArray[Any]]:
         """The columns at ``places`` (N,), each (H,), in the way that is sooner done."""
-        if len(places) * self.table.rows * READ > self.table.nbytes:
+        if len(places) * self.table.hidden * READ > self.table.nbytes:
             return list(self._passed(np.array(places)))
         start = perf_counter()
         found = [self._column(place) for place in places]
         if perf_counter() - start > SLOW * len(places):
-            self._whole = self._passed(np.arange(self.table.columns))
+            self._whole = self._passed(np.arange(self.table.tokens))
         return found
 
     def _column(self, place: int) -> NDArray[Any]:
@@ -111,29 +80,21 @@ class Columns:
         every = range(start, start + table.nbytes, table.row_bytes)
         read, number = os.pread, self._number
         data = b"".join([read(number, item, at) for at in every])
-        if len(data) < table.rows * item:
-            raise _short(table)
+        if len(data) < table.hidden * item:
+            raise short(table)
         return np.frombuffer(data, table.dtype)
 
     def _passed(self, places: NDArray[np.int64]) -> NDArray[Any]:
         """The columns at ``places`` (N,) as rows (N,H), from all of the table."""
         table = self.table
         if os.fstat(self._number).st_size < table.offset + table.nbytes:
-            raise _short(table)  # touching what is not there would end the process
-        found = np.empty((len(places), table.rows), table.dtype)
+            raise short(table)  # touching what is not there would end the process
+        found = np.empty((len(places), table.hidden), table.dtype)
         step = max(STRIPE // table.row_bytes, 1)
-        for row in range(0, table.rows, step):
+        for row in range(0, table.hidden, step):
             stripe = self._mapped[row : row + step]  # (h,V)
             found[:, row : row + step] = stripe.take(places, axis=1).T  # (N,h)
             start = table.offset + row * table.row_bytes
             page = start - start % mmap.PAGESIZE
             self._bytes.madvise(mmap.MADV_DONTNEED, page, start - page + stripe.nbytes)
         return found
-
-
-def _short(table: Table) -> ModelFileError:
-    return ModelFileError(
-        f"{table.path} does not hold the embeddings that it held",
-        wanted="a file that stays as it is while its model is loaded",
-        do="load the model again",
-    )

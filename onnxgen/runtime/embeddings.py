@@ -1,5 +1,5 @@
 """Token ids to embeddings: by the session that some exports keep apart (``embed_tokens``), or from
-the model's file, for graphs that were rewritten so (:mod:`onnxgen.graph.rewrites.columns`).
+the model's file, for graphs that were rewritten so (:mod:`onnxgen.graph.rewrites.embeddings`).
 
 Letters: B rows, S new tokens, H hidden size, R features.
 """
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxgen.errors import UnsupportedModelError
-from onnxgen.files.columns import Columns, Table
+from onnxgen.files.columns import Columns
+from onnxgen.files.lookup import Rows, Table
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.proto import Graph, Port
 from onnxgen.graph.shapes import ITEM_BYTES
@@ -142,17 +143,17 @@ class FileEmbedder:
     """The same from the file with the decoder's table, on the CPU."""
 
     def __init__(self, table: Table) -> None:
-        self._columns = Columns(table)
+        self._reader = reader_of(table)
 
     def feed(
         self, binding: Binding, graph: DecoderGraph, layout: Layout, features: Any, cancel: Cancel
     ) -> None:
         """Feeds the embeddings (B,S,H) of a run's tokens."""
-        binding.write(graph.inputs["embeds"].name, self._columns.take(layout.ids))
+        binding.write(graph.inputs["embeds"].name, self._reader.take(layout.ids))
 
     def single(self, binding: Binding, graph: DecoderGraph) -> "FileSingle":
         """One token after another."""
-        return FileSingle(self._columns, binding, graph.inputs["embeds"])
+        return FileSingle(self._reader, binding, graph.inputs["embeds"])
 
     def fits_single(self, graph: DecoderGraph) -> bool:
         """Whether :meth:`single` serves: always."""
@@ -162,14 +163,19 @@ class FileEmbedder:
 class FileSingle:
     """The embeddings of one token, in an array that stays bound."""
 
-    def __init__(self, columns: Columns, binding: Binding, port: Port) -> None:
-        table = columns.table
-        self._columns = columns
-        self._held = binding.write(port.name, np.zeros((1, 1, table.rows), table.dtype))
+    def __init__(self, reader: Rows | Columns, binding: Binding, port: Port) -> None:
+        table = reader.table
+        self._reader = reader
+        self._held = binding.write(port.name, np.zeros((1, 1, table.hidden), table.dtype))
 
     def feed(self, token: Ints, cancel: Cancel) -> None:
         """Embeds ``token`` (1,1)."""
-        self._held[...] = self._columns.take(token)
+        self._held[...] = self._reader.take(token)
+
+
+def reader_of(table: Table) -> Rows | Columns:
+    """What reads embeddings from ``table``, as it lies there."""
+    return Columns(table) if table.turned else Rows(table)
 
 
 def embedder_of(

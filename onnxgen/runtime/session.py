@@ -20,7 +20,7 @@ from onnxgen.errors import (
     SessionError,
     UnsupportedModelError,
 )
-from onnxgen.files.columns import Table
+from onnxgen.files.lookup import Table
 
 DEVICES = ("cpu", "cuda")
 EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"

@@ -11,8 +11,8 @@ from onnxgen.graph.rewrites import (
     attention,
     blocks,
     branches,
-    columns,
     counts,
+    embeddings,
     group_query,
     last_logits,
     reshapes,
@@ -41,9 +41,7 @@ class Rewrite:
 
 
 REWRITES = (
-    Rewrite(
-        "columns", "embeddings read from the file", columns.feed_columns, feeds=True, exact=True
-    ),
+    Rewrite("embeddings", "embeddings read from the file", embeddings.feed, feeds=True, exact=True),
     Rewrite("blocks", "8-bit table to MatMulNBits", blocks.pack, rounds=True),
     Rewrite("accuracy", "MatMulNBits with 8-bit activations", blocks.lower, rounds=True),
     Rewrite("tables", "8-bit table made floats once", tables.hoist, exact=True),

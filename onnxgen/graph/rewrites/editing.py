@@ -22,7 +22,7 @@ from onnx import (
 
 from onnxgen import wire
 from onnxgen.files import policy
-from onnxgen.files.columns import Table
+from onnxgen.files.lookup import Table
 from onnxgen.graph.proto import Scope
 
 MICROSOFT = "com.microsoft"

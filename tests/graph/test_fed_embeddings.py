@@ -1,4 +1,4 @@
-"""A head's table that tokens are looked up in, fed from the file instead."""
+"""Tables that tokens are looked up in, read from the file instead."""
 
 from pathlib import Path
 
@@ -10,9 +10,8 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import onnxgen
 from onnxgen.cli import main
-from onnxgen.files.columns import Columns
-from onnxgen.graph.rewrites import columns, rewrite
-from onnxgen.runtime.embeddings import FileEmbedder
+from onnxgen.graph.rewrites import embeddings, rewrite
+from onnxgen.runtime.embeddings import FileEmbedder, reader_of
 from onnxgen.runtime.rewriting import decoders
 from onnxgen.runtime.session import Engine
 from tests.fixture_models import FIXTURES
@@ -24,7 +23,7 @@ IDS = np.array([[3, 49, 0], [7, 7, 1]])
 
 @pytest.fixture(autouse=True)
 def small_tables_too(monkeypatch):
-    monkeypatch.setattr(columns, "LEAST", 0)
+    monkeypatch.setattr(embeddings, "LEAST", 0)
 
 
 def node(op_type: str, inputs: str, output: str, **told: object) -> NodeProto:
@@ -36,9 +35,16 @@ LOOK = node("Gather", "turned input_ids", "hidden")
 HEAD = node("MatMul", "hidden table", "logits")
 
 
-def saved(folder: Path, *nodes: NodeProto, dtype=np.float32, ids="input_ids", more=()) -> Path:
+def saved(
+    folder: Path,
+    *nodes: NodeProto,
+    dtype=np.float32,
+    shape=(ROWS, COLUMNS),
+    ids="input_ids",
+    more=(),
+) -> Path:
     """A model of a table, ids and logits."""
-    table = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(dtype)
+    table = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     kind = helper.np_dtype_to_tensor_dtype(table.dtype)
     inputs = [helper.make_tensor_value_info(ids, TensorProto.INT64, ["B", "S"])]
     inputs += [helper.make_tensor_value_info(name, kind, ["B", "S", ROWS]) for name in more]
@@ -62,10 +68,29 @@ def run(model: bytes, **feeds: np.ndarray) -> np.ndarray:
 def test_the_graph_takes_the_columns_of_its_ids(tmp_path, turn, dtype):
     path = saved(tmp_path, turn, LOOK, HEAD, dtype=dtype)
     found = rewrite(path, feeds=True)
-    assert list(found.sites) == ["columns"]
+    assert list(found.sites) == ["embeddings"]
     assert [port.name for port in found.draft.model.graph.input] == ["inputs_embeds"]
     assert [n.op_type for n in found.draft.model.graph.node] == ["MatMul"]
-    fed = Columns(found.draft.table).take(IDS)  # (B,S,H)
+    fed = reader_of(found.draft.table).take(IDS)  # (B,S,H)
+    onnx.external_data_helper.load_external_data_for_model(found.draft.model, str(tmp_path))
+    after = run(found.draft.model.SerializeToString(), inputs_embeds=fed)
+    assert np.array_equal(after, run(path.read_bytes(), input_ids=IDS))
+
+
+ROW = node("Gather", "table input_ids", "hidden")
+SAME_HEAD = [node("Transpose", "table", "turned"), node("MatMul", "hidden turned", "logits")]
+NO_HEAD = [node("Mul", "hidden hidden", "logits")]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("head", [SAME_HEAD, NO_HEAD], ids=["tied", "alone"])
+def test_the_graph_takes_the_rows_of_its_ids(tmp_path, head, dtype):
+    path = saved(tmp_path, ROW, *head, dtype=dtype, shape=(COLUMNS, ROWS))
+    found = rewrite(path, feeds=True)
+    assert list(found.sites) == ["embeddings"]
+    assert [port.name for port in found.draft.model.graph.input] == ["inputs_embeds"]
+    assert [n.op_type for n in found.draft.model.graph.node] == [n.op_type for n in head]
+    fed = reader_of(found.draft.table).take(IDS)  # (B,S,H)
     onnx.external_data_helper.load_external_data_for_model(found.draft.model, str(tmp_path))
     after = run(found.draft.model.SerializeToString(), inputs_embeds=fed)
     assert np.array_equal(after, run(path.read_bytes(), input_ids=IDS))
@@ -81,9 +106,14 @@ STAYS = {
     "ids are read for more": (TURN, LOOK, PRODUCT, node("Cast", "input_ids", "cast", to=1),
                               node("ReduceSum", "cast", "more"), SUM),
     "the turned table is, too": (TURN, LOOK, PRODUCT, node("ReduceSum", "turned", "more"), SUM),
+    "ids are read for more, rows": (ROW, node("Cast", "input_ids", "cast", to=1),
+                                    node("ReduceSum", "cast", "more"),
+                                    node("Mul", "hidden more", "logits")),
+    "rows of another axis": (node("Gather", "table input_ids", "hidden", axis=1),
+                             node("ReduceSum", "hidden", "logits")),
+    "rows are the result": (node("Gather", "table input_ids", "logits"),),
+    "the table is computed": (node("Abs", "table", "turned"), LOOK, HEAD),
     "the table is for ids alone": (TURN, node("Gather", "turned input_ids", "logits")),
-    "not turned": (node("Gather", "table input_ids", "hidden"),
-                   node("ReduceMean", "hidden table", "logits")),
     "another axis": (TURN, node("Gather", "turned input_ids", "hidden", axis=1),
                      node("ReduceSum", "hidden table", "logits")),
     "as it is": (node("Transpose", "table", "turned", perm=[0, 1]), LOOK, HEAD),
@@ -105,17 +135,18 @@ def test_what_of_other_inputs_and_types_stays(tmp_path, told):
 
 def test_small_tables_stay(tmp_path, monkeypatch):
     path = saved(tmp_path, TURN, LOOK, HEAD)
-    monkeypatch.setattr(columns, "LEAST", ROWS * COLUMNS * 4)
+    monkeypatch.setattr(embeddings, "LEAST", ROWS * COLUMNS * 4)
     assert rewrite(path, feeds=True).sites
-    monkeypatch.setattr(columns, "LEAST", ROWS * COLUMNS * 4 + 1)
+    monkeypatch.setattr(embeddings, "LEAST", ROWS * COLUMNS * 4 + 1)
     assert not rewrite(path, feeds=True).sites
 
 
-TIED = ["genai-llama", "genai-llama-pruned", "genai-llama-int8kv", "genai-lfm2"]
+TURNED = ["genai-llama", "genai-llama-pruned", "genai-llama-int8kv", "genai-lfm2"]
+AS_ROWS = ["llama", "llama-fp16", "llama-nocache", "gemma3_text", "gpt_neox"]
 PROMPTS = [[5, 9, 12, 40], [7], [40, 41, 42, 5, 6, 7, 8, 9, 10, 11]]
 
 
-@pytest.mark.parametrize("name", TIED)
+@pytest.mark.parametrize("name", TURNED + AS_ROWS)
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_beams": 3}, {"do_sample": True, "seed": 1}, {"prefill_chunk_size": 2}],
