@@ -20,6 +20,7 @@ import onnxgen
 from onnxgen.generation.loop import Row, greedy
 from onnxgen.graph.decoder import Mode
 from onnxgen.runtime.decoder import DecoderModel
+from onnxgen.runtime.embeddings import reader_of
 from onnxgen.runtime.session import Cancel, Model, Session
 
 
@@ -32,7 +33,9 @@ class BareLoop:
         self.ones = np.ones((1, capacity), np.int64)
         self.caches: dict[str, Any] = {}
         self.length = 0
-        self.table = looked_up(model)
+        source = self.graph.source
+        table = source.table if isinstance(source, Model) else None
+        self.reader = reader_of(table) if table is not None else None
         if "keep" in self.graph.inputs:  # the last token's logits
             self.keep = np.array(1)
             self.binding.bind_cpu_input(self.graph.inputs["keep"].name, self.keep)
@@ -61,8 +64,8 @@ class BareLoop:
             "last_index": np.array([self.length - 1], np.int32),
             "total_length": np.array(self.length, np.int32),
         }
-        if self.table is not None:
-            fed["embeds"] = self.table[ids]  # (1,S,H)
+        if self.reader is not None:
+            fed["embeds"] = self.reader.take(ids)  # (1,S,H)
         for role in fed.keys() & graph.inputs.keys():
             binding.bind_cpu_input(graph.inputs[role].name, fed[role])
         names = [graph.logits.name]
@@ -77,17 +80,6 @@ class BareLoop:
                 binding.bind_ortvalue_input(slot.input, value)
         logits = outputs[-1 if self.in_place else 0].numpy()
         return int(logits[0, -1].argmax())
-
-
-def looked_up(model: DecoderModel) -> np.ndarray | None:
-    """The embeddings (V,H) in the model's file, where its graph takes them in place of ids."""
-    source = model.graph.source
-    if not isinstance(source, Model) or source.table is None:
-        return None
-    table = source.table
-    shape = (table.hidden, table.tokens) if table.turned else (table.tokens, table.hidden)
-    held = np.memmap(table.path, table.dtype, "r", table.offset, shape)
-    return held.T if table.turned else held
 
 
 class Ours:

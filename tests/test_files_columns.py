@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +12,12 @@ from onnxgen.errors import ModelFileError
 from onnxgen.files import columns
 from onnxgen.files.columns import Columns
 from onnxgen.files.lookup import Table
-
-ROWS, COLUMNS = 12, 640
+from tests.embedding_tables import HIDDEN, TOKENS, written
 
 
 @pytest.fixture(params=["float32", "float16"])
 def table(request, tmp_path: Path) -> tuple[Table, np.ndarray]:
-    """A table (H,V) behind bytes that end at no page and no number, and its numbers."""
-    numbers = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(request.param)
-    path = tmp_path / "weights"
-    path.write_bytes(b"x" * 5001 + numbers.tobytes() + b"y" * 99)
-    return Table(path, 5001, COLUMNS, ROWS, request.param, turned=True), numbers
+    return written(tmp_path, request.param, turned=True)
 
 
 def refused(*_):
@@ -43,17 +37,17 @@ def test_columns_are_those_of_the_table(table, price, other, stripe, monkeypatch
     places = np.array([[0, 639, 47], [47, 300, 0]])
     found = reader.take(places)
     assert found.dtype == numbers.dtype
-    assert np.array_equal(found, numbers.T[places])  # (2,3,H)
+    assert np.array_equal(found, numbers[places])  # (2,3,H)
 
 
 def test_many_are_read_in_one_pass_and_few_by_number(table, monkeypatch):
     own, numbers = table
-    monkeypatch.setattr(columns, "READ", own.nbytes // ROWS // 4)  # four columns take as long
+    monkeypatch.setattr(columns, "READ", own.nbytes // HIDDEN // 4)  # four columns take as long
     for count, other in (4, "_passed"), (5, "_column"):
         reader, places = Columns(own), np.arange(100, 100 + count)
         with monkeypatch.context() as patch:
             patch.setattr(Columns, other, refused)
-            assert np.array_equal(reader.take(places), numbers.T[places])
+            assert np.array_equal(reader.take(places), numbers[places])
 
 
 def reads(monkeypatch) -> list[int]:
@@ -67,31 +61,31 @@ def reads(monkeypatch) -> list[int]:
 def test_the_lowest_are_there_from_the_start(table, monkeypatch):
     own, numbers = table
     reader, made = Columns(own), reads(monkeypatch)
-    most = COLUMNS // columns.KEPT
-    assert np.array_equal(reader.take(np.arange(most)), numbers.T[:most])
+    most = TOKENS // columns.KEPT
+    assert np.array_equal(reader.take(np.arange(most)), numbers[:most])
     assert not made
 
 
 def test_the_latest_used_are_kept_and_no_more(table, monkeypatch):
     own, numbers = table
     reader, made = Columns(own), reads(monkeypatch)
-    most = COLUMNS // columns.KEPT
+    most = TOKENS // columns.KEPT
     for place in range(100, 100 + most - 1):
         reader.take(np.array([3, place]))
-    assert len(made) == ROWS * (most - 1)
+    assert len(made) == HIDDEN * (most - 1)
     kept = np.array([3, *range(100, 100 + most - 1)])
-    assert np.array_equal(reader.take(kept), numbers.T[kept])
-    assert len(made) == ROWS * (most - 1)  # all of these were there
-    assert np.array_equal(reader.take(np.array([4])), numbers.T[[4]])
-    assert len(made) == ROWS * most  # which had made room
+    assert np.array_equal(reader.take(kept), numbers[kept])
+    assert len(made) == HIDDEN * (most - 1)  # all of these were there
+    assert np.array_equal(reader.take(np.array([4])), numbers[[4]])
+    assert len(made) == HIDDEN * most  # which had made room
 
 
 def test_more_than_are_kept_can_be_taken_at_once(table):
     own, numbers = table
-    places = np.random.default_rng(1).integers(0, COLUMNS, 2000)
+    places = np.random.default_rng(1).integers(0, TOKENS, 2000)
     reader = Columns(own)
     for _ in range(2):
-        assert np.array_equal(reader.take(places), numbers.T[places])
+        assert np.array_equal(reader.take(places), numbers[places])
 
 
 def test_a_slow_file_is_read_once(table, monkeypatch):
@@ -99,10 +93,10 @@ def test_a_slow_file_is_read_once(table, monkeypatch):
     reader = Columns(own)
     monkeypatch.setattr(columns, "SLOW", -1)
     monkeypatch.setattr(columns, "READ", 0)
-    assert np.array_equal(reader.take(np.array([300])), numbers.T[[300]])
+    assert np.array_equal(reader.take(np.array([300])), numbers[[300]])
     monkeypatch.setattr(os, "pread", refused)
-    every = np.arange(COLUMNS)[None]
-    assert np.array_equal(reader.take(every), numbers.T[every])
+    every = np.arange(TOKENS)[None]
+    assert np.array_equal(reader.take(every), numbers[every])
 
 
 @pytest.mark.parametrize("price", [0, 1 << 40], ids=["by number", "in one pass"])
@@ -112,17 +106,7 @@ def test_a_file_that_was_cut_is_told_of(table, price, monkeypatch):
     monkeypatch.setattr(columns, "READ", price)
     os.truncate(own.path, 5001 + own.nbytes - 1)
     with pytest.raises(ModelFileError, match="does not hold the embeddings that it held"):
-        reader.take(np.array([COLUMNS - 1]))
-
-
-def test_a_file_that_is_not_there_or_too_short_is_told_of(table):
-    own, _ = table
-    for wrong in (
-        Table(own.path.with_name("none"), 0, 1, 1, "float32", turned=True),
-        replace(own, offset=own.offset + 100),
-    ):
-        with pytest.raises(ModelFileError, match="does not hold"):
-            Columns(wrong)
+        reader.take(np.array([TOKENS - 1]))
 
 
 def test_threads_share_a_reader(table):
@@ -132,8 +116,8 @@ def test_threads_share_a_reader(table):
     def work(seed: int) -> None:
         chosen = np.random.default_rng(seed)
         for _ in range(100):
-            places = chosen.integers(0, COLUMNS, (2, chosen.integers(1, 9)))
-            if not np.array_equal(reader.take(places), numbers.T[places]):
+            places = chosen.integers(0, TOKENS, (2, chosen.integers(1, 9)))
+            if not np.array_equal(reader.take(places), numbers[places]):
                 wrong.append(places)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]

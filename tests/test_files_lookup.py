@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from onnxgen.errors import ModelFileError, OptionError
-from onnxgen.files.lookup import Rows, Table
-
-TOKENS, HIDDEN = 640, 12
+from onnxgen.files.columns import Columns
+from onnxgen.files.lookup import Reader, Rows, Table
+from tests.embedding_tables import TOKENS, written
 
 
 @pytest.fixture(params=["float32", "float16"])
 def table(request, tmp_path: Path) -> tuple[Table, np.ndarray]:
-    """A table (V,H) behind bytes that end at no page and no number, and its numbers."""
-    numbers = np.random.default_rng(0).standard_normal((TOKENS, HIDDEN)).astype(request.param)
-    path = tmp_path / "weights"
-    path.write_bytes(b"x" * 5001 + numbers.tobytes() + b"y" * 99)
-    return Table(path, 5001, TOKENS, HIDDEN, request.param), numbers
+    return written(tmp_path, request.param, turned=False)
+
+
+@pytest.fixture(params=[Rows, Columns])
+def reader(request, tmp_path: Path) -> Reader:
+    return request.param(written(tmp_path, "float32", request.param is Columns)[0])
 
 
 def test_rows_are_those_of_the_table(table):
@@ -32,10 +33,9 @@ def test_rows_are_those_of_the_table(table):
 
 
 @pytest.mark.parametrize("wrong", [-1, TOKENS, 10**9])
-def test_what_is_no_token_is_refused(table, wrong):
-    own, _ = table
+def test_what_is_no_token_is_refused(reader, wrong):
     with pytest.raises(OptionError, match=f"no embedding for the token id {wrong}\nwanted: .* 639"):
-        Rows(own).take(np.array([[3, wrong]]))
+        reader.take(np.array([[3, wrong]]))
 
 
 def test_a_file_that_was_cut_is_told_of(table):
@@ -47,11 +47,11 @@ def test_a_file_that_was_cut_is_told_of(table):
         reader.take(np.array([0, TOKENS - 1]))
 
 
-def test_a_file_that_is_not_there_or_too_short_is_told_of(table):
-    own, _ = table
+def test_a_file_that_is_not_there_or_too_short_is_told_of(reader):
+    own, kind = reader.table, type(reader)
     for wrong in replace(own, path=own.path.with_name("none")), replace(own, offset=5101):
         with pytest.raises(ModelFileError, match="does not hold"):
-            Rows(wrong)
+            kind(wrong)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")

@@ -5,6 +5,7 @@ Letters: V tokens, H hidden size, N tokens that are read.
 
 import os
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,8 @@ class Table:
         return self.tokens * self.hidden * self.item
 
 
-class Rows:
-    """The rows of ``table``, for any number of threads.
-
-    Reading leaves the file's pages to the system, where a mapping would count them as ours, 64 kB
-    for each row.
+class Reader:
+    """Embeddings from ``table``, for any number of threads; the file is open as long as this lives.
 
     Raises:
         ModelFileError: the file cannot be read, or is shorter than the table says.
@@ -57,9 +55,13 @@ class Rows:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._number = opened(table, self)
-        if os.fstat(self._number).st_size < table.offset + table.nbytes:
-            raise short(table)
+        try:
+            file = table.path.open("rb")
+        except OSError as error:
+            raise self._changed() from error
+        weakref.finalize(self, file.close)
+        self._number = file.fileno()
+        self._check_size()
 
     def take(self, tokens: NDArray[np.int64]) -> NDArray[Any]:
         """The embeddings (...,H) of ``tokens`` (...).
@@ -68,38 +70,47 @@ class Rows:
             ModelFileError: the file has become shorter.
             OptionError: the table has no such token.
         """
-        table, read, number = self.table, os.pread, self._number
-        size, start, wanted = table.row_bytes, table.offset, tokens.ravel().tolist()
+        table, wanted = self.table, tokens.ravel().tolist()
         if max(wanted) >= table.tokens or min(wanted) < 0:
             outside = next(token for token in wanted if not 0 <= token < table.tokens)
             raise OptionError(
                 f"the model has no embedding for the token id {outside}",
                 wanted=f"ids from 0 to {table.tokens - 1}",
             )
-        data = b"".join([read(number, size, start + token * size) for token in wanted])
-        if len(data) < len(wanted) * size:
-            raise short(table)
-        return np.frombuffer(data, table.dtype).reshape(*tokens.shape, table.hidden)
+        return self._taken(wanted).reshape(*tokens.shape, table.hidden)
+
+    def _taken(self, tokens: list[int]) -> NDArray[Any]:
+        """The embeddings (N,H), or all their numbers, of ``tokens`` (N,), which the table has."""
+        raise NotImplementedError
+
+    def _read(self, starts: Iterable[int], size: int) -> NDArray[Any]:
+        """The numbers that lie in ``size`` bytes of the file from each of ``starts`` on."""
+        read, number = os.pread, self._number
+        pieces = [read(number, size, start) for start in starts]
+        data = b"".join(pieces)
+        if len(data) < size * len(pieces):
+            raise self._changed()
+        return np.frombuffer(data, self.table.dtype)
+
+    def _check_size(self) -> None:
+        if os.fstat(self._number).st_size < self.table.offset + self.table.nbytes:
+            raise self._changed()
+
+    def _changed(self) -> ModelFileError:
+        return ModelFileError(
+            f"{self.table.path} does not hold the embeddings that it held",
+            wanted="a file that stays as it is while its model is loaded",
+            do="load the model again",
+        )
 
 
-def opened(table: Table, owner: object) -> int:
-    """The number of the open file of ``table``, which is closed when ``owner`` goes.
+class Rows(Reader):
+    """A token's embedding is a row of the file.
 
-    Raises:
-        ModelFileError: there is none.
+    Reading leaves the file's pages to the system, where a mapping would count them as ours, 64 kB
+    for each row.
     """
-    try:
-        file = table.path.open("rb")
-    except OSError as error:
-        raise short(table) from error
-    weakref.finalize(owner, file.close)
-    return file.fileno()
 
-
-def short(table: Table) -> ModelFileError:
-    """What is raised where the file holds less than ``table`` says."""
-    return ModelFileError(
-        f"{table.path} does not hold the embeddings that it held",
-        wanted="a file that stays as it is while its model is loaded",
-        do="load the model again",
-    )
+    def _taken(self, tokens: list[int]) -> NDArray[Any]:
+        start, size = self.table.offset, self.table.row_bytes
+        return self._read([start + token * size for token in tokens], size)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onnxgen.errors import UnsupportedModelError
 from onnxgen.files.columns import Columns
-from onnxgen.files.lookup import Rows, Table
+from onnxgen.files.lookup import Reader, Rows, Table
 from onnxgen.graph.decoder import DecoderGraph
 from onnxgen.graph.proto import Graph, Port
 from onnxgen.graph.shapes import ITEM_BYTES
@@ -163,7 +163,7 @@ class FileEmbedder:
 class FileSingle:
     """The embeddings of one token, in an array that stays bound."""
 
-    def __init__(self, reader: Rows | Columns, binding: Binding, port: Port) -> None:
+    def __init__(self, reader: Reader, binding: Binding, port: Port) -> None:
         table = reader.table
         self._reader = reader
         self._held = binding.write(port.name, np.zeros((1, 1, table.hidden), table.dtype))
@@ -173,7 +173,7 @@ class FileSingle:
         self._held[...] = self._reader.take(token)
 
 
-def reader_of(table: Table) -> Rows | Columns:
+def reader_of(table: Table) -> Reader:
     """What reads embeddings from ``table``, as it lies there."""
     return Columns(table) if table.turned else Rows(table)
 
